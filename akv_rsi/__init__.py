@@ -1,0 +1,1 @@
+"""akv-rsi: finds the KV-cache policy that makes agents cheaper without making them worse."""

@@ -1,0 +1,1 @@
+"""The `akv-rsi` command; one file per sub-command."""

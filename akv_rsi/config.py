@@ -1,0 +1,39 @@
+"""Frozen configurations. An unknown key is an error that names the known ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar
+
+from akv_rsi.errors import ConfigError
+
+C = TypeVar("C")
+
+
+def from_mapping(cls: type[C], values: Mapping[str, Any]) -> C:
+    """An instance of the configuration ``cls`` from a mapping, such as parsed JSON."""
+    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]  # cls is a dataclass
+    if unknown := sorted(set(values) - known):
+        raise ConfigError(
+            f"unknown {cls.__name__} keys: {', '.join(unknown)} (known: {', '.join(sorted(known))})"
+        )
+    return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Sizes of the engine. Pages and tokens are counts; ``threads`` 0 leaves torch's own setting."""
+
+    page_size: int = 16
+    pages: int = 8192
+    max_batch: int = 32
+    chunk_tokens: int = 2048
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    threads: int = 0
+    self_test: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("page_size", "pages", "max_batch", "chunk_tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"EngineConfig.{name} must be at least 1, not {getattr(self, name)}")

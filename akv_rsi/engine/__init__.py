@@ -1,0 +1,1 @@
+"""The embedded engine: paged KV, views, the radix tree, and exact cache operations."""

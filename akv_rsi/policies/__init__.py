@@ -1,0 +1,1 @@
+"""Policies: the DSL, its lint and sandbox, the built-in library, and export."""

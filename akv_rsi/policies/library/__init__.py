@@ -1,0 +1,1 @@
+"""One built-in policy per file."""

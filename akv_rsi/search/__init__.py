@@ -1,0 +1,1 @@
+"""The outer loop that finds the best policy within a budget."""

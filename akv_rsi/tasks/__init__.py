@@ -1,0 +1,1 @@
+"""Tasks: environments, suites, the reference agent, cost and evaluation."""

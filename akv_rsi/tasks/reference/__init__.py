@@ -1,0 +1,1 @@
+"""The reference agent: its chat format, training script and weights."""
