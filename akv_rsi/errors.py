@@ -17,9 +17,11 @@
     │   ├── CapabilityError      needs a verb or field the target does not offer
     │   └── ParityError          the sandbox and plain Python decided differently
     ├── TaskError                a suite or environment breaks its protocol
+    ├── LedgerError              a spending that was not reserved, or past its limit
     └── StoreError               a run directory cannot be read or written
         ├── RunLocked            another process owns the run
-        └── RunCorrupt           an event's checksum does not match
+        ├── RunCorrupt           an event's checksum does not match
+        └── SealBroken           the sealed test would be read early, or twice
 """
 
 
@@ -91,6 +93,10 @@ class TaskError(AkvError):
     """A suite or an environment breaks its protocol."""
 
 
+class LedgerError(AkvError):
+    """A spending that was not reserved, or that goes past its limit."""
+
+
 class StoreError(AkvError):
     """A run directory cannot be read or written."""
 
@@ -101,3 +107,7 @@ class RunLocked(StoreError):
 
 class RunCorrupt(StoreError):
     """An event's checksum does not match its content."""
+
+
+class SealBroken(StoreError):
+    """The sealed test would be read before the choice is made, or a second time."""
