@@ -119,7 +119,7 @@ class Visibility:
             return Applied(self, ())
         runs, next_position = list(self.runs), self.next_position
         if isinstance(drop := kinds.get(Drop), Drop):
-            _check_pinned(drop, pinned)
+            check_pinned(drop, pinned)
             runs = _set_visible(runs, drop, False)
             if not any(run.visible for run in runs):
                 raise GuardError(f"{drop} would leave nothing visible")
@@ -180,7 +180,8 @@ class Visibility:
         return piece.end
 
 
-def _check_pinned(drop: Drop, pinned: Sequence[Range]) -> None:
+def check_pinned(drop: Drop, pinned: Sequence[Range]) -> None:
+    """Raises `GuardError` when ``drop`` touches a pinned range."""
     for start, end in drop.ranges:
         for low, high in pinned:
             if start < high and low < end:
@@ -215,7 +216,7 @@ def _reposition(runs: Sequence[Run]) -> tuple[list[Run], int]:
 
 def _split(runs: Iterable[Run], start: int, end: int) -> list[Run]:
     """The runs, cut so that none crosses ``start`` or ``end``."""
-    out = []
+    out: list[Run] = []
     for run in runs:
         edges = [run.start, *(edge for edge in (start, end) if run.start < edge < run.end), run.end]
         out.extend(run.cut(low, high) for low, high in zip(edges, edges[1:], strict=False))

@@ -1,0 +1,241 @@
+"""The engine's face: requests in, completions out, exact under every cache operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from akv_rsi.config import EngineConfig
+from akv_rsi.engine.batch import Batch
+from akv_rsi.engine.model import Model
+from akv_rsi.engine.pool import PagePool
+from akv_rsi.engine.radix import RadixTree
+from akv_rsi.engine.request import Completion, Request
+from akv_rsi.engine.sampler import sample
+from akv_rsi.engine.scheduler import Scheduler
+from akv_rsi.engine.sequence import Sequence as Running
+from akv_rsi.errors import AkvError, ContextLimit, EngineError, NumericalError, OpError
+from akv_rsi.types import OpHistory
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Counts since the engine started cold, in tokens and pages.
+
+    ``cached`` and ``computed`` split the ``prompt`` tokens of finished requests; ``refreshed`` ones
+    are computed besides.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    computed_tokens: int = 0
+    refreshed_tokens: int = 0
+    output_tokens: int = 0
+    passes: int = 0
+    rows: int = 0
+    evicted_pages: int = 0
+    pages_free: int = 0
+
+
+Outcome = Completion | AkvError
+
+
+class Engine:
+    """Runs requests on one model with one cache.
+
+    Results depend on the requests and their order only: on a cold cache the same requests give the
+    same tokens.
+    """
+
+    def __init__(self, model: Model, config: EngineConfig) -> None:
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        self._model = model
+        self._config = config
+        self.reset()
+
+    def reset(self) -> None:
+        """A cold cache: every page is free, nothing runs, the counts start at zero."""
+        shapes = [layer.shape for layer in self._model.layers]
+        dtype = getattr(torch, self._config.dtype)
+        self._pool = PagePool(shapes, self._config.pages, self._config.page_size, dtype)
+        self._tree = RadixTree(self._pool)
+        self._scheduler = Scheduler(self._model, self._pool, self._tree)
+        self._numbers = count()
+        self._stats = EngineStats()
+
+    def submit(self, request: Request) -> int:
+        """Queues a request and returns its number.
+
+        Raises `OpError` or `GuardError` for ops the contract forbids, `ContextLimit` for a prompt
+        longer than the model's positions, `EngineError` for an unknown token.
+        """
+        number = next(self._numbers)
+        try:
+            if request.max_new_tokens < 1:
+                raise EngineError("max_new_tokens must be at least 1")
+            sequence = self._sequence(number, request)
+        except (OpError, EngineError) as error:
+            raise type(error)(f"request {number}: {error}") from None
+        self._scheduler.add(sequence)
+        return number
+
+    def step(self) -> list[tuple[int, Outcome]]:
+        """One forward pass; what it finished, by request number, failures included."""
+        outcomes = [self._fail(*refused) for refused in self._scheduler.admit()]
+        if not self._scheduler.running:
+            return outcomes
+        with self._all_or_nothing():
+            batch, wanted = self._scheduler.plan()
+            logits = self._model.forward(batch)
+        self._count_pass(batch)
+        tokens = sample(logits, [sequence.sampling for sequence in wanted])
+        return outcomes + self._take(wanted, tokens)
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """The completions of ``requests``, in their order.
+
+        All are run; then the first failure among them is raised.
+        """
+        numbers = [self.submit(request) for request in requests]
+        outcomes: dict[int, Outcome] = {}
+        while self._scheduler.busy:
+            outcomes.update(self.step())
+        completions = []
+        for number in numbers:
+            outcome = outcomes[number]
+            if isinstance(outcome, AkvError):
+                raise outcome
+            completions.append(outcome)
+        return completions
+
+    def cancel(self, number: int) -> bool:
+        """Forgets a request in whatever state it is; False when it is not in work."""
+        for sequence in self._scheduler:
+            if sequence.number == number:
+                self._retire(sequence, keep=True)
+                return True
+        return False
+
+    def stats(self) -> EngineStats:
+        """The counts so far."""
+        evicted = self._tree.stats.evicted_pages
+        return replace(self._stats, evicted_pages=evicted, pages_free=self._pool.free_pages)
+
+    def check(self) -> None:
+        """Asserts every invariant of pool and tree."""
+        running = [sequence for sequence in self._scheduler if sequence.lease is not None]
+        leases = [sequence.lease.pages for sequence in running if sequence.lease is not None]
+        self._pool.check([*self._tree.holders(), *leases])
+        self._tree.check([sequence.node for sequence in running])
+
+    def logits(self, tokens: Sequence[int], history: OpHistory) -> Tensor:
+        """``[n, vocabulary]`` logits of all tokens under ``history``, in one pass, cache unused."""
+        return self.forced(tokens, history, ())
+
+    def forced(self, tokens: Sequence[int], history: OpHistory, cuts: Sequence[int]) -> Tensor:
+        """As `logits`, in passes that end after ``cuts`` tokens each; the cache stays as it was.
+
+        A pass of one token with no op before it takes the path that decoding takes.
+        """
+        ends = [*cuts, len(tokens)]
+        if any(low >= high for low, high in zip([0, *ends], ends, strict=False)):
+            raise EngineError(f"cuts {tuple(cuts)} do not ascend within {len(tokens)} tokens")
+        request = Request(tokens, history, max_new_tokens=0)
+        sequence = self._sequence(next(self._numbers), request, private=True)
+        return self._observe(sequence, ends, keep=False)
+
+    def next_logits(self, request: Request) -> Tensor:
+        """``[vocabulary]`` logits after the prompt, through the cache and into it."""
+        sequence = self._sequence(next(self._numbers), request)
+        return self._observe(sequence, [sequence.prompt], keep=True)[-1]
+
+    def _observe(self, sequence: Running, ends: Sequence[int], keep: bool) -> Tensor:
+        """Logits of every computed token, in passes that end after ``ends`` tokens."""
+        if not sequence.admit(self._pool):
+            raise ContextLimit(
+                f"it needs more than the {self._pool.free_pages} pages that are free"
+            )
+        lane = Scheduler(self._model, self._pool, self._tree)
+        logits = []
+        try:
+            for end in ends:
+                sequence.known = end
+                lane.advance(sequence)
+                batch, _ = lane.plan(whole=True)
+                logits.append(self._model.forward(batch))
+        finally:
+            sequence.release(self._pool, keep)
+        return torch.cat(logits)
+
+    def _sequence(self, number: int, request: Request, private: bool = False) -> Running:
+        tokens = np.asarray(request.tokens, dtype=np.int64)
+        if not len(tokens):
+            raise EngineError("an empty prompt")
+        if tokens.min() < 0 or tokens.max() >= self._model.vocabulary:
+            raise EngineError(f"token ids must lie in [0, {self._model.vocabulary})")
+        root = self._tree.private_root() if private else self._tree.root(request.tenant)
+        sequence = Running(number, request, root, self._tree)
+        limit = self._model.max_positions
+        if sequence.highest_position >= limit:
+            raise ContextLimit(
+                f"position {sequence.highest_position} is past the model's {limit} positions"
+            )
+        return sequence
+
+    def _take(self, wanted: list[Running], tokens: list[int | None]) -> list[tuple[int, Outcome]]:
+        """Gives each sequence its token, and retires those that are done or failed."""
+        outcomes: list[tuple[int, Outcome]] = []
+        for sequence, token in zip(wanted, tokens, strict=True):
+            if token is None:
+                outcomes.append(self._fail(sequence, NumericalError("logits are not finite")))
+            elif sequence.push(token) or sequence.upcoming_position >= self._model.max_positions:
+                outcomes.append((sequence.number, self._finish(sequence)))
+            else:
+                self._scheduler.advance(sequence)
+        return outcomes
+
+    def _finish(self, sequence: Running) -> Completion:
+        completion = sequence.completion()
+        self._retire(sequence, keep=True)
+        stats = self._stats
+        self._stats = replace(
+            stats,
+            requests=stats.requests + 1,
+            prompt_tokens=stats.prompt_tokens + sequence.prompt,
+            cached_tokens=stats.cached_tokens + completion.cached,
+            computed_tokens=stats.computed_tokens + completion.computed - completion.refreshed,
+            refreshed_tokens=stats.refreshed_tokens + completion.refreshed,
+            output_tokens=stats.output_tokens + len(completion.tokens),
+        )
+        return completion
+
+    def _fail(self, sequence: Running, error: EngineError) -> tuple[int, Outcome]:
+        self._retire(sequence, keep=False)
+        return sequence.number, type(error)(f"request {sequence.number}: {error}")
+
+    def _retire(self, sequence: Running, keep: bool) -> None:
+        self._scheduler.remove(sequence)
+        sequence.release(self._pool, keep)
+
+    def _count_pass(self, batch: Batch) -> None:
+        stats = self._stats
+        self._stats = replace(stats, passes=stats.passes + 1, rows=stats.rows + batch.size)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """A pass that is broken off leaves planned, uncomputed KV behind: start cold then."""
+        done = False
+        try:
+            yield
+            done = True
+        finally:
+            if not done:
+                self.reset()

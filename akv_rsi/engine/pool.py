@@ -1,0 +1,147 @@
+"""Paged KV storage: pages of slots, handed out in leases, counted by reference.
+
+Ownership. A page is held by every tree node that has a slot in it and by every running sequence
+that leased from it; at zero holders it is free. Slots of a page are handed out in order: those in
+``[0, fill)`` belong to whoever was given them and are never written by anyone else, those in
+``[fill, page_size)`` may be claimed by the one sequence that continues right behind slot
+``fill - 1``. A fork therefore never writes into a shared page: it finds the tail claimed, or
+claims it and leaves the other fork to start a page of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Ints = npt.NDArray[np.int64]
+
+# Two pages stay out of circulation: slot 0 is all zeros and never written (padding reads it), and
+# rows whose KV the cache already has write to the second page, which nobody reads.
+RESERVED = 2
+NULL_SLOT = 0
+
+
+class LayerShape(NamedTuple):
+    """What a layer stores per token: ``heads`` keys of ``key_dim``, values of ``value_dim``."""
+
+    heads: int
+    key_dim: int
+    value_dim: int
+
+
+@dataclass(slots=True)
+class Lease:
+    """Slots granted to one sequence, used in order; ``pages`` are the pages it holds for them."""
+
+    slots: Ints
+    pages: Ints
+    used: int = 0
+
+    def take(self, count: int) -> Ints:
+        """The next ``count`` slots."""
+        taken = self.slots[self.used : self.used + count]
+        assert len(taken) == count, "a lease covers all a request can need"
+        self.used += count
+        return taken
+
+
+class PagePool:
+    """Keys and values of all layers: ``keys[layer]`` is ``[heads, slots, key_dim]``.
+
+    Keys are stored rotated at the position their token had when it was computed.
+    """
+
+    def __init__(
+        self, shapes: Sequence[LayerShape], pages: int, page_size: int, dtype: torch.dtype
+    ) -> None:
+        slots = (pages + RESERVED) * page_size
+        self.page_size = page_size
+        self.pages = pages
+        self.keys = [torch.empty(s.heads, slots, s.key_dim, dtype=dtype) for s in shapes]
+        self.values = [torch.empty(s.heads, slots, s.value_dim, dtype=dtype) for s in shapes]
+        for tensor in (*self.keys, *self.values):
+            tensor[:, :page_size] = 0
+        self.refs = np.zeros(pages + RESERVED, dtype=np.int64)
+        self._fill = np.zeros(pages + RESERVED, dtype=np.int64)
+        self._free = list(range(pages + RESERVED - 1, RESERVED - 1, -1))
+
+    @property
+    def scratch_slot(self) -> int:
+        """Where rows write KV that nobody needs."""
+        return self.page_size
+
+    @property
+    def free_pages(self) -> int:
+        """Pages nobody holds."""
+        return len(self._free)
+
+    def pages_of(self, slots: Ints) -> Ints:
+        """The distinct pages of ``slots``, ascending."""
+        return np.unique(slots // self.page_size)
+
+    def pages_needed(self, count: int, after: int | None = None) -> int:
+        """Free pages a lease of ``count`` slots takes when it continues behind slot ``after``."""
+        return max(0, -(-(count - self._claimable(after)) // self.page_size))
+
+    def lease(self, count: int, after: int | None = None) -> Lease:
+        """``count`` slots, continuing in the page of slot ``after`` where its tail is unclaimed.
+
+        The caller has made sure that ``pages_needed`` pages are free.
+        """
+        claimed = min(count, self._claimable(after))
+        pieces, pages = [], []
+        if claimed and after is not None:
+            page = after // self.page_size
+            self._fill[page] += claimed
+            pieces.append(np.arange(after + 1, after + 1 + claimed))
+            pages.append(page)
+        rest = count - claimed
+        while rest > 0:
+            page = self._free.pop()
+            size = min(rest, self.page_size)
+            self._fill[page] = size
+            pieces.append(np.arange(page * self.page_size, page * self.page_size + size))
+            pages.append(page)
+            rest -= size
+        held = np.array(pages, dtype=np.int64)
+        self.retain(held)
+        slots = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
+        return Lease(slots, held)
+
+    def close(self, lease: Lease) -> None:
+        """Ends a lease: unused slots go back, pages nobody else holds become free."""
+        if lease.used < len(lease.slots):
+            page, offset = divmod(int(lease.slots[lease.used]), self.page_size)
+            self._fill[page] = offset
+        self.release(lease.pages)
+
+    def retain(self, pages: Ints) -> None:
+        """One more holder for each of ``pages`` (distinct)."""
+        self.refs[pages] += 1
+
+    def release(self, pages: Ints) -> None:
+        """One holder less for each of ``pages`` (distinct); those without any become free."""
+        self.refs[pages] -= 1
+        self._free.extend(pages[self.refs[pages] == 0].tolist())
+
+    def check(self, held: Iterable[Ints]) -> None:
+        """Asserts that ``held``, the pages of every holder, is exactly what the counts say."""
+        expected = np.zeros_like(self.refs)
+        for pages in held:
+            expected[pages] += 1
+        assert np.array_equal(expected, self.refs), "reference counts differ from the holders"
+        free = np.array(self._free, dtype=np.int64)
+        assert len(set(self._free)) == len(free), "a page is free twice"
+        assert not self.refs[free].any(), "a free page has holders"
+        assert len(free) + np.count_nonzero(self.refs) == self.pages, "pages leaked"
+
+    def _claimable(self, after: int | None) -> int:
+        if after is None:
+            return 0
+        page, offset = divmod(after, self.page_size)
+        return self.page_size - 1 - offset if self._fill[page] == offset + 1 else 0

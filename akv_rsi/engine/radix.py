@@ -1,0 +1,273 @@
+"""The radix tree of cached KV: its paths spell tokens *and* ops.
+
+The key of a unit is the path to it: version 0 of a token lies on a token edge below all tokens and
+ops before it, a refreshed version on the edge of the ops that made it. Equal paths mean equal KV,
+so whoever walks the same path may read the same slots. A running sequence locks the node it stands
+on; a node with locks or children is never evicted, hence neither is anything above it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+
+from akv_rsi.engine.pool import Ints, PagePool
+from akv_rsi.types import Op
+from akv_rsi.visibility import Applied
+
+EMPTY = np.empty(0, dtype=np.int64)
+
+
+class Path(NamedTuple):
+    """What a sequence is: its tokens, and the ops of each boundary in ascending order."""
+
+    tokens: Ints
+    groups: tuple[tuple[int, tuple[Op, ...]], ...]
+
+    def boundary(self, group: int) -> int:
+        """The boundary of the group with that index; past the end when there is none."""
+        return self.groups[group][0] if group < len(self.groups) else len(self.tokens) + 1
+
+
+class Node:
+    """One edge and what hangs below it: a run of tokens, or the ops of one boundary.
+
+    A token edge holds ``tokens`` with their ``slots``, rotated at positions from ``birth`` on. An
+    op edge holds ``applied`` and the slots of the tokens its Refresh recomputed.
+    """
+
+    __slots__ = (
+        "applied",
+        "birth",
+        "children",
+        "key",
+        "locks",
+        "pages",
+        "parent",
+        "slots",
+        "stamp",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        parent: Node | None,
+        key: int | tuple[Op, ...],
+        tokens: Ints = EMPTY,
+        slots: Ints = EMPTY,
+        birth: int = 0,
+        applied: Applied | None = None,
+    ) -> None:
+        self.parent = parent
+        self.key = key
+        self.tokens = tokens
+        self.slots = slots
+        self.birth = birth
+        self.applied = applied
+        self.pages = EMPTY
+        self.children: dict[int | tuple[Op, ...], Node] = {}
+        self.locks = 0
+        self.stamp = 0
+
+    def __iter__(self) -> Iterator[Node]:
+        """This node and all below it."""
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+
+class Match(NamedTuple):
+    """How far a path is cached: ``offset`` tokens into ``node``, ``length`` tokens in all.
+
+    ``groups`` op groups of the path have been passed.
+    """
+
+    node: Node
+    offset: int
+    length: int
+    groups: int
+
+
+@dataclass(slots=True)
+class TreeStats:
+    """Pages freed by eviction since the tree was made."""
+
+    evicted_pages: int = 0
+
+
+class RadixTree:
+    """All cached paths, by tenant."""
+
+    def __init__(self, pool: PagePool) -> None:
+        self._pool = pool
+        self._roots: dict[str, Node] = {}
+        self._clock = count(1)
+        self._evictable: list[tuple[int, int, Node]] = []
+        self.stats = TreeStats()
+
+    def root(self, tenant: str) -> Node:
+        """The root of a tenant's paths."""
+        if tenant not in self._roots:
+            self._roots[tenant] = Node(None, ())
+        return self._roots[tenant]
+
+    def private_root(self) -> Node:
+        """A root that nobody else can find, for paths that are discarded after use."""
+        return Node(None, ())
+
+    def match(self, node: Node, path: Path, length: int = 0, groups: int = 0) -> Match:
+        """The longest cached continuation of ``path`` from ``node``, where it has come so far.
+
+        Ops at the path's very end are not entered. Nothing is modified.
+        """
+        total = len(path.tokens)
+        while length < total:
+            boundary = path.boundary(groups)
+            if boundary == length:
+                child = node.children.get(path.groups[groups][1])
+                if child is None:
+                    break
+                node, groups = child, groups + 1
+                continue
+            child = node.children.get(int(path.tokens[length]))
+            if child is None:
+                break
+            stop = min(total, boundary, length + len(child.tokens))
+            same = _common(child.tokens, path.tokens[length:stop])
+            node, length = child, length + same
+            if same < len(child.tokens):
+                return Match(node, same, length, groups)
+        return Match(node, len(node.tokens), length, groups)
+
+    def anchor(self, match: Match) -> Node:
+        """The node that ends exactly where ``match`` does; a longer one is split there."""
+        node, offset = match.node, match.offset
+        return node if offset == len(node.tokens) else self._split(node, offset)
+
+    def lock(self, node: Node) -> None:
+        """Keeps ``node``, and with it all above it, from being evicted."""
+        node.locks += 1
+        node.stamp = next(self._clock)
+
+    def unlock(self, node: Node) -> None:
+        """Takes one lock back."""
+        node.locks -= 1
+        self._offer(node)
+
+    def append(self, node: Node, tokens: Ints, slots: Ints, birth: int) -> Node:
+        """Puts tokens below ``node``, on which the caller holds a lock; the lock moves along.
+
+        A leaf that only the caller stands on grows in place.
+        """
+        if node.tokens.size and not node.children and node.locks == 1:
+            node.tokens = np.concatenate((node.tokens, tokens))
+            node.slots = np.concatenate((node.slots, slots))
+            new = np.setdiff1d(self._pool.pages_of(slots), node.pages)
+            self._pool.retain(new)
+            node.pages = np.union1d(node.pages, new)
+            return node
+        return self._attach(node, Node(node, int(tokens[0]), tokens, slots, birth))
+
+    def branch(self, node: Node, ops: tuple[Op, ...], applied: Applied, slots: Ints) -> Node:
+        """Puts ops below ``node``, on which the caller holds a lock; the lock moves along."""
+        return self._attach(node, Node(node, ops, slots=slots, applied=applied))
+
+    def evict(self, pages: int) -> bool:
+        """Frees least recently used leaves until ``pages`` are free; whether that was reached."""
+        while self._pool.free_pages < pages and self._evictable:
+            stamp, _, node = heapq.heappop(self._evictable)
+            if node.stamp == stamp and self._is_evictable(node):
+                before = self._pool.free_pages
+                self._remove(node)
+                self.stats.evicted_pages += self._pool.free_pages - before
+        return self._pool.free_pages >= pages
+
+    def discard(self, node: Node) -> None:
+        """Removes an unlocked leaf and what leads to nothing but it."""
+        while self._is_evictable(node):
+            parent = node.parent
+            assert parent is not None
+            self._remove(node)
+            node = parent
+
+    def holders(self) -> Iterator[Ints]:
+        """The pages of every node, for `PagePool.check`."""
+        return (node.pages for root in self._roots.values() for node in root)
+
+    def check(self, cursors: list[Node]) -> None:
+        """Asserts the tree's invariants; ``cursors`` are the nodes that sequences stand on."""
+        seen: set[int] = set()
+        locks = {id(node): 0 for root in self._roots.values() for node in root}
+        for cursor in cursors:
+            locks[id(cursor)] += 1
+        for root in self._roots.values():
+            for node in root:
+                assert node.locks == locks[id(node)], "locks differ from the cursors"
+                assert np.array_equal(node.pages, self._pool.pages_of(node.slots))
+                slots = set(node.slots.tolist())
+                assert len(slots) == len(node.slots), "one slot twice in a node"
+                assert seen.isdisjoint(slots), "one slot in two nodes"
+                seen |= slots
+                for key, child in node.children.items():
+                    assert child.parent is node
+                    assert child.key == key
+                    assert child.tokens.size == 0 or child.tokens[0] == key
+
+    def _attach(self, node: Node, child: Node) -> Node:
+        assert child.key not in node.children, "the path was matched as far as it goes"
+        node.children[child.key] = child
+        child.pages = self._pool.pages_of(child.slots)
+        self._pool.retain(child.pages)
+        self.lock(child)
+        self.unlock(node)
+        return child
+
+    def _split(self, node: Node, offset: int) -> Node:
+        """Cuts a token edge in two; ``node`` stays the lower part, whose end others stand on."""
+        parent = node.parent
+        assert parent is not None
+        head = Node(parent, node.key, node.tokens[:offset], node.slots[:offset], node.birth)
+        head.stamp = node.stamp
+        head.pages = self._pool.pages_of(head.slots)
+        parent.children[head.key] = head
+        node.parent, node.key = head, int(node.tokens[offset])
+        node.tokens, node.slots = node.tokens[offset:], node.slots[offset:]
+        node.birth += offset
+        head.children[node.key] = node
+        before, node.pages = node.pages, self._pool.pages_of(node.slots)
+        self._pool.retain(head.pages)
+        self._pool.retain(node.pages)
+        self._pool.release(before)
+        return head
+
+    def _is_evictable(self, node: Node) -> bool:
+        return node.parent is not None and not node.children and not node.locks
+
+    def _offer(self, node: Node) -> None:
+        if self._is_evictable(node):
+            heapq.heappush(self._evictable, (node.stamp, next(self._clock), node))
+
+    def _remove(self, node: Node) -> None:
+        parent = node.parent
+        assert parent is not None
+        del parent.children[node.key]
+        node.parent = None
+        self._pool.release(node.pages)
+        # Whoever used the leaf used its parent too.
+        parent.stamp = max(parent.stamp, node.stamp)
+        self._offer(parent)
+
+
+def _common(left: Ints, right: Ints) -> int:
+    """The length of the common prefix."""
+    size = min(len(left), len(right))
+    different = left[:size] != right[:size]
+    first = int(different.argmax()) if size else 0
+    return first if size and different[first] else size

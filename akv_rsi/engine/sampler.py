@@ -1,0 +1,44 @@
+"""From logits to tokens, one row per request, whatever else is in the batch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(slots=True)
+class Sampling:
+    """How one request samples; its random numbers are its own."""
+
+    temperature: float
+    seed: int
+    _random: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+
+    def draw(self, logits: Tensor) -> int:
+        """A token from ``logits`` ``[vocabulary]`` by inversion of the cumulative distribution."""
+        weights = torch.softmax(logits.double() / self.temperature, -1).cumsum(-1)
+        threshold = self._random.random() * float(weights[-1])
+        token = int(torch.searchsorted(weights, threshold, right=True))
+        return min(token, len(weights) - 1)
+
+
+def sample(logits: Tensor, samplings: Sequence[Sampling]) -> list[int | None]:
+    """One token per row of ``logits`` ``[rows, vocabulary]``; None for a row that is not finite."""
+    finite = torch.isfinite(logits).all(-1).tolist()
+    best = logits.argmax(-1).tolist()
+    tokens: list[int | None] = []
+    for row, sampling in enumerate(samplings):
+        if not finite[row]:
+            tokens.append(None)
+        elif sampling.temperature == 0:
+            tokens.append(best[row])
+        else:
+            tokens.append(sampling.draw(logits[row]))
+    return tokens

@@ -1,0 +1,278 @@
+"""One request on its way through the engine: where it stands in the tree, and what it still needs.
+
+Life of a sequence: it *waits*; on admission it leases slots for all it can need and *prefills*,
+walking the tree as far as its path is cached and adding rows for the rest; then it *decodes* a
+token per pass; at the end its decoded tokens join the tree and its lease is closed.
+
+Of its ``known`` tokens (prompt and output), ``[0, view.length)`` have KV or a row in the pass being
+planned; of its op groups, ``[0, group)`` have happened; tokens from ``committed`` on are not in the
+tree yet.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+
+from akv_rsi.engine.batch import Batch
+from akv_rsi.engine.pool import Lease, PagePool
+from akv_rsi.engine.radix import Match, Node, Path, RadixTree
+from akv_rsi.engine.request import Completion, Request
+from akv_rsi.engine.sampler import Sampling
+from akv_rsi.engine.view import View
+from akv_rsi.errors import OpError
+from akv_rsi.types import Drop, OpHistory, Range
+from akv_rsi.visibility import Applied, Visibility, check_pinned
+
+
+class Sequence:
+    """A request in work; everything about it that outlives a pass."""
+
+    def __init__(self, number: int, request: Request, root: Node, tree: RadixTree) -> None:
+        self.number = number
+        self.request = request
+        self.prompt = self.known = len(request.tokens)
+        self.tokens = np.empty(self.prompt + request.max_new_tokens, dtype=np.int64)
+        self.tokens[: self.prompt] = request.tokens
+        self.view = View(len(self.tokens))
+        self.node = root
+        self.group = self.committed = 0
+        self.lease: Lease | None = None
+        self.sampling = Sampling(request.temperature, request.seed)
+        self.computed = self.refreshed = 0
+        self._tree = tree
+        self._groups = tuple(request.history.groups())
+        self._applied = self._validate(request.history)
+        self._started = perf_counter()
+        self._first_token = self._last_token = 0.0
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        """The tokens sampled so far."""
+        return tuple(self.tokens[self.prompt : self.known].tolist())
+
+    @property
+    def room(self) -> int:
+        """Tokens that may still be fed."""
+        return len(self.tokens) - self.view.length
+
+    @property
+    def decodes(self) -> bool:
+        """Whether one plain token, with no ops before it, is all that it needs."""
+        return 0 < self.view.length == self.known - 1 < self._boundary - 1
+
+    @property
+    def upcoming_position(self) -> int:
+        """The position at which the next token will be computed."""
+        if self._boundary == self.view.length:
+            return self._applied[self.group].visibility.next_position
+        return self.view.next_position
+
+    @property
+    def highest_position(self) -> int:
+        """The highest position that a token of the prompt has when it is computed."""
+        highest, state = 0, Visibility()
+        for (boundary, _), applied in zip(self._groups, self._applied, strict=True):
+            highest = max(highest, state.next_position + boundary - state.length - 1)
+            state = applied.visibility
+        return max(highest, state.next_position + self.prompt - state.length - 1)
+
+    def admit(self, pool: PagePool) -> bool:
+        """Leases all it can need, evicting if it must; False when there is no room for it now."""
+        match = self._tree.match(self.node, self._path())
+        node = self._tree.anchor(match)
+        self._tree.lock(node)
+        after = int(node.slots[-1]) if node.slots.size else None
+        refreshed = sum(_size(applied.refreshed) for applied in self._applied[match.groups :])
+        count = len(self.tokens) - match.length + refreshed
+        if not self._tree.evict(pool.pages_needed(count, after)):
+            self._tree.unlock(node)
+            return False
+        self.lease = pool.lease(count, after)
+        self._enter(node, match)
+        self._tree.lock(self.node)
+        self._tree.unlock(node)
+        return True
+
+    def plan(self, batch: Batch, budget: int) -> list[slice]:
+        """Adds rows until all known tokens have KV or ``budget`` rows are spent.
+
+        Returns the rows of version-0 tokens; when none is left to compute, the last known token is
+        computed once more, for its logits. A Refresh is never cut by the budget.
+        """
+        self._follow()
+        rows: list[slice] = []
+        start = batch.size
+        while self.view.length < self.known and batch.size - start < budget:
+            if self._boundary == self.view.length:
+                self._apply(batch)
+            else:
+                rows.append(self._append(batch, budget - (batch.size - start)))
+        if batch.size == start:
+            rows.append(self._repeat_last(batch))
+        return rows
+
+    def feed(self) -> tuple[int, int, int]:
+        """For a decode step: the last known token, its position and its slot, now in the view."""
+        assert self.lease is not None
+        slots = self.lease.take(1)
+        position = self.view.next_position
+        self.view.append(slots)
+        return int(self.tokens[self.known - 1]), position, int(slots[0])
+
+    def push(self, token: int) -> bool:
+        """Takes a sampled token; whether the request is finished with it."""
+        self._last_token = perf_counter()
+        if self.known == self.prompt:
+            self._first_token = self._last_token
+        self.tokens[self.known] = token
+        self.known += 1
+        return self.known == len(self.tokens) or token in self.request.stop
+
+    def release(self, pool: PagePool, keep: bool) -> None:
+        """Lets go of everything; what was decoded joins the tree, or the path is discarded."""
+        if self.lease is None:
+            return
+        if keep:
+            self._commit()
+        self._tree.unlock(self.node)
+        if not keep:
+            self._tree.discard(self.node)
+        pool.close(self.lease)
+        self.lease = None
+
+    def completion(self) -> Completion:
+        """What the caller gets."""
+        output = self.output
+        state = Visibility()
+        for (boundary, _), applied in zip(self._groups, self._applied, strict=True):
+            if boundary < self.prompt:
+                state = applied.visibility
+        return Completion(
+            tokens=output,
+            finish="stop" if output and output[-1] in self.request.stop else "length",
+            cached=self.prompt - (self.computed - self.refreshed),
+            computed=self.computed,
+            refreshed=self.refreshed,
+            attended=state.attended + self.prompt - state.length,
+            ttft=self._first_token - self._started,
+            itl=(self._last_token - self._first_token) / max(1, len(output) - 1),
+        )
+
+    @property
+    def _boundary(self) -> int:
+        return self._path().boundary(self.group)
+
+    def _path(self) -> Path:
+        """Its key in the tree, as far as it is known."""
+        return Path(self.tokens[: self.known], self._groups)
+
+    def _validate(self, history: OpHistory) -> list[Applied]:
+        """The state after each group of ops; those on a cached path are known already."""
+        pinned = self.request.pinned
+        for op in history:
+            if op.boundary > self.prompt:
+                raise OpError(f"{op} lies past the end of the prompt ({self.prompt} tokens)")
+            if isinstance(op, Drop):
+                check_pinned(op, pinned)
+        known: list[Applied] = []
+        node: Node | None = self._tree.match(self.node, self._path()).node
+        while node is not None:
+            if node.applied is not None:
+                known.append(node.applied)
+            node = node.parent
+        known.reverse()
+        state = known[-1].visibility if known else Visibility()
+        for boundary, ops in self._groups[len(known) :]:
+            known.append(state.append(boundary - state.length).apply(ops, pinned))
+            state = known[-1].visibility
+        return known
+
+    def _enter(self, node: Node, match: Match) -> None:
+        """Moves down to ``node``, reading the slots of what lies on the way."""
+        way = []
+        while node is not self.node:
+            way.append(node)
+            assert node.parent is not None
+            node = node.parent
+        for step in reversed(way):
+            if step.applied is not None:
+                self.view.apply(step.applied, step.slots)
+            else:
+                self.view.append(step.slots, step.birth)
+            self.node = step
+        self.group = match.groups
+        self.committed = self.view.length
+
+    def _follow(self) -> None:
+        """Walks on where others have computed its path meanwhile."""
+        if self.committed < self.view.length:
+            self._commit()
+        match = self._tree.match(self.node, self._path(), self.view.length, self.group)
+        if (match.length, match.groups) != (self.view.length, self.group):
+            node, start = self._tree.anchor(match), self.node
+            self._tree.lock(node)
+            self._enter(node, match)
+            self._tree.unlock(start)
+
+    def _apply(self, batch: Batch) -> None:
+        """The ops at the present boundary; refreshed tokens become rows in the past."""
+        assert self.lease is not None
+        applied = self._applied[self.group]
+        slots = self.lease.take(_size(applied.refreshed))
+        self.view.apply(applied, slots)
+        self.node = self._tree.branch(self.node, self._groups[self.group][1], applied, slots)
+        self.group += 1
+        if not applied.refreshed:
+            return
+        tokens = np.concatenate([np.arange(*span) for span in applied.refreshed])
+        keys = self.view.keys()
+        limits = np.searchsorted(keys.tokens, tokens) + 1
+        positions = self.view.births(tokens)
+        batch.add_segment(self.tokens[tokens], positions, slots, keys, limits)
+        self.refreshed += len(tokens)
+        self.computed += len(tokens)
+
+    def _append(self, batch: Batch, budget: int) -> slice:
+        """The next tokens, up to the next boundary."""
+        assert self.lease is not None
+        start = self.view.length
+        stop = min(self.known, self._boundary, start + budget)
+        slots = self.lease.take(stop - start)
+        birth = self.view.next_position
+        self.view.append(slots)
+        tokens = self.tokens[start:stop].copy()
+        self.node = self._tree.append(self.node, tokens, slots, birth)
+        self.committed = stop
+        self.computed += max(0, min(stop, self.prompt) - start)
+        keys = self.view.keys()
+        limits = np.arange(len(keys.slots) - len(slots), len(keys.slots)) + 1
+        return batch.add_segment(tokens, birth + np.arange(len(slots)), slots, keys, limits)
+
+    def _repeat_last(self, batch: Batch) -> slice:
+        """Everything is cached: one row for the last token's logits, whose KV nobody needs."""
+        keys = self.view.keys()
+        token = self.tokens[self.known - 1 : self.known]
+        scratch = np.array([batch.pool.scratch_slot])
+        self.computed += self.known == self.prompt
+        limits = np.array([len(keys.slots)])
+        return batch.add_segment(token, keys.positions[-1:], scratch, keys, limits)
+
+    def _commit(self) -> None:
+        """Puts decoded tokens into the tree; where another was first, its slots stay."""
+        path = Path(self.tokens[: self.view.length], self._groups)
+        match = self._tree.match(self.node, path, self.committed, self.group)
+        node = self._tree.anchor(match)
+        self._tree.lock(node)
+        self._tree.unlock(self.node)
+        self.node = node
+        if match.length < self.view.length:
+            tokens = np.arange(match.length, self.view.length)
+            slots, birth = self.view.slots(tokens), int(self.view.births(tokens[:1])[0])
+            self.node = self._tree.append(node, path.tokens[tokens], slots, birth)
+        self.committed = self.view.length
+
+
+def _size(ranges: tuple[Range, ...]) -> int:
+    return sum(end - start for start, end in ranges)
