@@ -29,6 +29,14 @@ class Run(NamedTuple):
     epoch: int
     visible: bool
 
+    def continues_in(self, later: Run) -> bool:
+        """Whether ``later``, which starts where this run ends, is more of the same."""
+        if self.visible != later.visible or self.epoch != later.epoch:
+            return False
+        if self.position is None or later.position is None:
+            return self.position is later.position
+        return self.position + later.start - self.start == later.position
+
     def cut(self, start: int, end: int) -> Run:
         """The part of this run inside ``[start, end)``, which it must overlap."""
         start, end = max(start, self.start), min(end, self.end)
@@ -97,12 +105,8 @@ class Visibility:
         if count == 0:
             return self
         new = Run(self.length, self.length + count, self.next_position, self.epoch, True)
-        return replace(
-            self,
-            length=new.end,
-            next_position=self.next_position + count,
-            runs=tuple(_join((*self.runs, new))),
-        )
+        runs = (*self.runs[:-1], *_join((*self.runs[-1:], new)))
+        return Visibility(new.end, self.next_position + count, runs, self.past)
 
     def apply(self, ops: Iterable[Op], pinned: Sequence[Range] = ()) -> Applied:
         """The state after the ops of one boundary, which must be ``length``.
@@ -218,7 +222,11 @@ def _split(runs: Iterable[Run], start: int, end: int) -> list[Run]:
     """The runs, cut so that none crosses ``start`` or ``end``."""
     out: list[Run] = []
     for run in runs:
-        edges = [run.start, *(edge for edge in (start, end) if run.start < edge < run.end), run.end]
+        edges = [edge for edge in (start, end) if run.start < edge < run.end]
+        if not edges:
+            out.append(run)
+            continue
+        edges = [run.start, *edges, run.end]
         out.extend(run.cut(low, high) for low, high in zip(edges, edges[1:], strict=False))
     return out
 
@@ -227,12 +235,8 @@ def _join(runs: Iterable[Run]) -> Iterator[Run]:
     """The runs, with neighbours that continue each other made one."""
     last: Run | None = None
     for run in runs:
-        if last is not None and run == last.cut(last.start, last.end)._replace(
-            start=run.start,
-            end=run.end,
-            position=None if last.position is None else last.position + run.start - last.start,
-        ):
-            last = last._replace(end=run.end)
+        if last is not None and last.continues_in(run):
+            last = Run(last.start, run.end, *last[2:])
             continue
         if last is not None:
             yield last
