@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,11 +34,15 @@ class Limits:
 
 
 class SessionLost(Exception):  # noqa: N818  # an event between our own modules
-    """The sandbox gave up its worker, for ``reason``; nothing is resident any more."""
+    """The sandbox gave up its worker, for ``reason``; nothing is resident any more.
 
-    def __init__(self, reason: PolicyError) -> None:
+    ``certain``: the policy did it. Otherwise the worker died, and only if it dies again did it.
+    """
+
+    def __init__(self, reason: PolicyError, certain: bool) -> None:
         super().__init__(str(reason))
         self.reason = reason
+        self.certain = certain
 
 
 class Executor(Protocol):
@@ -74,12 +79,13 @@ class Plain:
 
     def turn(self, deltas: Sequence[Delta], gone: Sequence[str]) -> list[Asked | None]:
         """See `Executor.turn`."""
-        return self._runtime.turn(list(deltas), list(gone))
+        # In a context of its own, so that no decision stays open for verbs outside of a policy.
+        return copy_context().run(self._runtime.turn, list(deltas), list(gone))
 
     def failure(self, conversation: str) -> PolicyError:
         """See `Executor.failure`."""
         try:
-            self._runtime.decide(conversation)
+            copy_context().run(self._runtime.decide, conversation)
         except Exception as error:  # noqa: BLE001  # the trial boundary: whatever a policy raises
             if self._meter.is_empty():
                 return out_of_steps(self._meter.steps)

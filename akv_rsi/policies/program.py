@@ -62,10 +62,10 @@ class Program:
             return self._decide(snapshots)
         except SessionLost as lost:
             self._resident.clear()
-            if len(snapshots) == 1:
+            if len(snapshots) == 1 and lost.certain:
                 return [lost.reason]
         # One of them broke the worker. Each goes alone, so that its outcome is its own.
-        return [decided for snapshot in snapshots for decided in self.decide_many([snapshot])]
+        return [self._decide_alone(snapshot) for snapshot in snapshots]
 
     def close(self) -> None:
         """Ends the executor's process, if it has one. It may be called twice."""
@@ -87,6 +87,13 @@ class Program:
         deltas = [self._delta(snapshot) for snapshot in snapshots]
         asked = self._executor.turn(deltas, self._forget(len(snapshots)))
         return [self._decided(s, a) for s, a in zip(snapshots, asked, strict=True)]
+
+    def _decide_alone(self, snapshot: Snapshot) -> Decided:
+        try:
+            return self._decide([snapshot])[0]
+        except SessionLost as lost:
+            self._resident.clear()
+            return lost.reason
 
     def _decided(self, snapshot: Snapshot, asked: Asked | None) -> Decided:
         if asked is None:

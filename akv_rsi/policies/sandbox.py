@@ -49,9 +49,14 @@ class Sandbox:
 
     def turn(self, deltas: Sequence[Delta], gone: Sequence[str]) -> list[Asked | None]:
         """See `Executor.turn`."""
-        asked: list[Asked | None] = self._feed(
-            "_runtime.turn(_deltas, _gone)", {"_deltas": list(deltas), "_gone": list(gone)}
-        )
+        inputs = {"_deltas": list(deltas), "_gone": list(gone)}
+        try:
+            asked: list[Asked | None] = self._feed("_runtime.turn(_deltas, _gone)", inputs)
+        except pydantic_monty.MontyRuntimeError as error:
+            if isinstance(cause := error.exception(), Exception):
+                raise  # ours: the runtime catches those of the policy
+            self.close()  # such as SystemExit, which ended the turn of all conversations
+            raise SessionLost(fault(cause, None), certain=True) from error
         return asked
 
     def failure(self, conversation: str) -> PolicyError:
@@ -89,16 +94,17 @@ class Sandbox:
         except pydantic_monty.MontyCrashedError as error:
             self.close()
             if error.timed_out:
-                raise SessionLost(self._out_of_time()) from error
-            raise SessionLost(PolicyMemory(f"the policy broke its worker: {error}")) from error
+                raise SessionLost(self._out_of_time(), certain=True) from error
+            broken = PolicyMemory(f"the policy broke its worker: {error}")
+            raise SessionLost(broken, certain=False) from error
         except pydantic_monty.MontyRuntimeError as error:
             cause = error.exception()
             if isinstance(cause, TimeoutError) and "time limit" in str(cause):
                 self.close()
-                raise SessionLost(self._out_of_time()) from error
+                raise SessionLost(self._out_of_time(), certain=True) from error
             if isinstance(cause, MemoryError):
                 self.close()
-                raise SessionLost(fault(cause, self._line(error))) from error
+                raise SessionLost(fault(cause, self._line(error)), certain=True) from error
             raise
 
     def _start(self) -> pydantic_monty.MontySession:

@@ -7,6 +7,7 @@ operations so far. A policy is a pure function of its context: the messages are 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from itertools import pairwise
 from typing import Any
 
@@ -90,7 +91,7 @@ def _replay(
             state = state.append(segments[calls[turn - 1]].end - state.length)
         snapshot = Snapshot("request", turn, tuple(segments[:end]), state, reliable_span)
         runtime.apply(resident.update(snapshot))
-        group = ops_of(runtime.decide("request"), snapshot)
+        group = ops_of(copy_context().run(runtime.decide, "request"), snapshot)
         state = state.apply(group).visibility
         ops.extend(group)
     return list(OpHistory(tuple(ops)))
