@@ -54,25 +54,10 @@ class Segment:
     """
 
     __slots__ = (
-        "_identifiers",
-        "_notes",
-        "_start",
-        "age",
-        "attention",
-        "dropped",
-        "ephemeral",
-        "id",
-        "is_error",
-        "kind",
-        "mentioned_later",
-        "mentions",
-        "pinned",
-        "superseded_by",
-        "text",
-        "tokens",
-        "tool",
-        "turn",
-    )
+        "_identifiers", "_notes", "_start", "age", "attention", "dropped", "ephemeral", "id",
+        "is_error", "kind", "mentioned_later", "mentions", "pinned", "superseded_by", "text",
+        "tokens", "tool", "turn",
+    )  # fmt: skip
 
     def __init__(
         self,

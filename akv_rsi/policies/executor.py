@@ -28,7 +28,7 @@ class Limits:
     """
 
     steps: int = 200_000
-    memory: int = 64 << 20
+    memory: int = 256 << 20
     recursion: int = 100
     seconds: float = 10.0
 
@@ -73,7 +73,10 @@ class Plain:
         names: dict[str, Any] = {name: getattr(dsl, name) for name in dsl.__all__}
         builtins = {name: _builtin(name) for name in (*BUILTINS, "next")}
         names |= {"__builtins__": builtins, METER: self._meter, POWER: bounded_power}
-        exec(compile(code.text, _FILE, "exec"), names)  # constants and functions only: see lint
+        try:
+            exec(compile(code.text, _FILE, "exec"), names)
+        except Exception as error:  # the trial boundary: a policy's constants
+            raise self._fault(error) from error
         policy: Callable[[dsl.Context], None] = names["policy"]
         self._runtime = Runtime(policy, self._meter)
 
@@ -89,13 +92,16 @@ class Plain:
         except Exception as error:  # noqa: BLE001  # the trial boundary: whatever a policy raises
             if self._meter.is_empty():
                 return out_of_steps(self._meter.steps)
-            frames = traceback.extract_tb(error.__traceback__)
-            at = [frame.lineno for frame in frames if frame.filename == _FILE and frame.lineno]
-            return fault(error, self._lines.get(at[-1]) if at else None)
+            return self._fault(error)
         return PolicyCrash("the policy failed once and then did not: it is not a pure function")
 
     def close(self) -> None:
         """See `Executor.close`."""
+
+    def _fault(self, error: Exception) -> PolicyError:
+        frames = traceback.extract_tb(error.__traceback__)
+        at = [frame.lineno for frame in frames if frame.filename == _FILE and frame.lineno]
+        return fault(error, self._lines.get(at[-1]) if at else None)
 
 
 def fault(error: BaseException, line: int | None) -> PolicyError:

@@ -13,8 +13,9 @@ from akv_rsi.policies.resident import Asked, Delta, Resident
 from akv_rsi.policies.vocabulary import capabilities_of, needs_of
 from akv_rsi.types import Op, Snapshot
 
-# Conversations kept resident; one that was pushed out is sent again when it comes back.
-RESIDENT_CONVERSATIONS = 128
+# What conversations may take in the executor: half of its limit. One that was pushed out is sent
+# again when it comes back.
+RESIDENT_BYTES = 128 << 20
 
 Decided = tuple[Op, ...] | PolicyError
 
@@ -60,10 +61,8 @@ class Program:
             )
         try:
             return self._decide(snapshots)
-        except SessionLost as lost:
+        except SessionLost:
             self._resident.clear()
-            if len(snapshots) == 1 and lost.certain:
-                return [lost.reason]
         # One of them broke the worker. Each goes alone, so that its outcome is its own.
         return [self._decide_alone(snapshot) for snapshot in snapshots]
 
@@ -85,10 +84,18 @@ class Program:
 
     def _decide(self, snapshots: Sequence[Snapshot]) -> list[Decided]:
         deltas = [self._delta(snapshot) for snapshot in snapshots]
-        asked = self._executor.turn(deltas, self._forget(len(snapshots)))
+        asked = self._executor.turn(deltas, self._forget({s.conversation for s in snapshots}))
         return [self._decided(s, a) for s, a in zip(snapshots, asked, strict=True)]
 
     def _decide_alone(self, snapshot: Snapshot) -> Decided:
+        """The decision, or why it breaks a worker in which nothing else is resident."""
+        try:
+            return self._decide([snapshot])[0]
+        except SessionLost as lost:
+            alone = set(self._resident) == {snapshot.conversation}
+            self._resident.clear()
+            if alone and lost.certain:
+                return lost.reason
         try:
             return self._decide([snapshot])[0]
         except SessionLost as lost:
@@ -110,9 +117,13 @@ class Program:
         self._resident[snapshot.conversation] = resident  # the latest stand last
         return resident.update(snapshot)
 
-    def _forget(self, needed: int) -> list[str]:
-        surplus = len(self._resident) - max(needed, RESIDENT_CONVERSATIONS)
-        gone = list(self._resident)[: max(surplus, 0)]
-        for name in gone:
-            del self._resident[name]
+    def _forget(self, needed: set[str]) -> list[str]:
+        """Forgets the conversations that were decided on longest ago, while all take too much."""
+        total = sum(resident.size for resident in self._resident.values())
+        gone = []
+        for name in list(self._resident):
+            if total <= RESIDENT_BYTES or name in needed:
+                break  # those that are needed stand last
+            total -= self._resident.pop(name).size
+            gone.append(name)
         return gone

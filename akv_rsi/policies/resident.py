@@ -45,6 +45,8 @@ Delta = tuple[
 
 # An identifier that more earlier segments than this hold says nothing about where it came from.
 RARE = 4
+# Measured in the sandbox, rounded up.
+_SEGMENT_BYTES, _WORD_BYTES = 2500, 80
 AGENT_KINDS = frozenset({"reasoning", "assistant", "tool_call"})
 _WORD = re.compile(r"[a-z0-9]+(?:[_./:\\-]+[a-z0-9]+)*")
 
@@ -90,6 +92,8 @@ class Resident:
         self._answers: dict[tuple[str, str], Segment] = {}
         self._dropped: set[int] = set()
         self._attention: dict[int, float] = {}
+        self.size = 0
+        """About how many bytes it takes in the runtime."""
 
     def is_prefix_of(self, snapshot: Snapshot) -> bool:
         """Whether ``snapshot`` only appends to what is known."""
@@ -117,6 +121,8 @@ class Resident:
         linked = bool(self._needs & {"mentions", "mentioned_later", "notes_about"})
         compared = bool(self._needs & {"identifiers", "overlap"})
         words = identifiers_of(segment.text) if linked or compared else ()
+        text = segment.text if "text" in self._needs else ""
+        self.size += _SEGMENT_BYTES + 2 * len(text) + _WORD_BYTES * len(words)
         return (
             segment.id,
             segment.kind,
@@ -124,7 +130,7 @@ class Resident:
             segment.start,
             segment.tokens,
             segment.tool,
-            segment.text if "text" in self._needs else "",
+            text,
             segment.is_error,
             segment.ephemeral,
             segment.pinned,

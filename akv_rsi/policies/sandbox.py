@@ -127,7 +127,16 @@ class Sandbox:
         session.feed_run(_prelude(), print_callback=_ignore)
         meter = f"{METER} = Meter({limits.steps})\n{POWER} = bounded_power"
         session.feed_run(meter, print_callback=_ignore)
-        session.feed_run(self._code.text, print_callback=_ignore)
+        try:
+            session.feed_run(self._code.text, print_callback=_ignore)
+        except pydantic_monty.MontySyntaxError as error:
+            self.close()
+            refused = PolicyCrash(f"the sandbox cannot run this: {error}")
+            raise SessionLost(refused, certain=True) from error
+        except pydantic_monty.MontyRuntimeError as error:
+            self.close()
+            reason = fault(error.exception(), self._line(error))
+            raise SessionLost(reason, certain=True) from error
         session.feed_run(f"_runtime = Runtime(policy, {METER})", print_callback=_ignore)
         return session
 

@@ -235,7 +235,7 @@ def test_decisions_do_not_depend_on_the_batch_or_what_is_resident(
     talks = [recorded(seed, turns=8) for seed in range(6)]
     with open_policy(spec) as plain:
         one_by_one = [[plain.decide(s) for s in talk] for talk in talks]
-    monkeypatch.setattr("akv_rsi.policies.program.RESIDENT_CONVERSATIONS", 2)
+    monkeypatch.setattr("akv_rsi.policies.program.RESIDENT_BYTES", 100_000)
     for where in (Plain, Sandbox):
         executor = where(instrument(spec.source, {"keep": 2}), Limits())
         with Program("x", spec.source, executor) as program:
@@ -243,6 +243,31 @@ def test_decisions_do_not_depend_on_the_batch_or_what_is_resident(
             assert [list(talk) for talk in zip(*waves, strict=True)] == one_by_one
             # Another conversation under a known name, and an earlier state of a known one.
             assert program.decide(talks[0][3]) == one_by_one[0][3]
+
+
+def test_an_innocent_policy_is_not_blamed_for_what_is_resident() -> None:
+    """More conversations than fit the worker's memory: each is still decided on."""
+    talks = []
+    for number in range(40):
+        talk = opening(f"talk-{number}")
+        for _ in range(20):
+            talk.call()
+            talk.result("x" * 5000)
+        talks.append(talk.snapshot())
+    text = source("for s in ctx.segments:", "    if 'zz' in s.text:", "        drop(s)")
+    with open_policy(PolicySpec("x", source=text), Limits(memory=4 << 20)) as program:
+        assert program.decide_many(talks) == [()] * 40
+        assert [program.decide(talk) for talk in talks] == [()] * 40
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize(
+    "before", ["X = -'a'", "def f(x=later):\n    pass\n\ndef later():\n    pass\n"]
+)
+def test_constants_that_fail(before: str, trusted: bool) -> None:
+    spec = PolicySpec("x", source=source("pass", before=before), trusted=trusted)
+    with pytest.raises(PolicyCrash, match=r"line 2: "), open_policy(spec) as program:
+        program.decide(opening().snapshot())
 
 
 def worker_of(program: Program) -> int:
