@@ -89,9 +89,16 @@ class Conversation:
             tokens = [*self._header, *summary.tokens, *self._unsampled(summary)]
         origins = self.transcript.edit(edit, said, len(tokens))
         pieces = (tokens if origin is None else self._tokens[slice(*origin)] for origin in origins)
-        self._tokens = [token for piece in pieces for token in piece]
+        old, self._tokens = self._tokens, [token for piece in pieces for token in piece]
+        self.transcript.rewind(_common(old, self._tokens))
 
     def _unsampled(self, completion: Completion) -> list[int]:
         """The end marker's tokens that the model left out."""
         ended = bool(completion.tokens) and completion.tokens[-1] in self._chat.stop
         return self._tail[1:] if ended else self._tail
+
+
+def _common(old: list[int], new: list[int]) -> int:
+    """How many leading tokens are equal: what a prefix cache finds again."""
+    pairs = zip(old, new, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(old), len(new)))

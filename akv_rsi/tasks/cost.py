@@ -5,8 +5,8 @@ own: private to the conversation, cold at its start, unlimited. So a cost never 
 order, on what else ran, or on evictions; the engine's counters are reported apart (`Measured`).
 
 One call is charged like this. Of the leading ``reused`` tokens, which the previous call left, those
-inside the cache and visible after the call's ops are **cached** reads. Tokens that a Refresh
-recomputes, everything behind the cache's end, and everything behind an edit of the text are
+inside the cache and visible after the call's ops are **cached** reads. Everything behind the
+cache's end, everything behind an edit of the text and, besides, what a Refresh recomputes are
 **uncached** input; all of it is **written** too, except by an auxiliary call, whose prompt nobody
 reads again. Whether a call's **output** stays in the cache is the price model's choice: most APIs
 cache prompts only, so an answer comes back as input of the next call and is written then; engines
@@ -120,15 +120,15 @@ def load_prices(source: str) -> PriceModel:
 def charge(call: Call, cache_end: int, applied: Applied) -> Usage:
     """What one call uses, given how far the cache reached before it and the state after its ops."""
     hit = min(call.reused, cache_end)
-    refreshed = _overlap(applied.refreshed, hit)
+    refreshed = _overlap(applied.refreshed, call.reused)
     uncached = call.prompt - hit + refreshed
     return Usage(
         calls=1,
         uncached=uncached,
-        cached=_overlap(applied.visibility.visible_ranges, hit) - refreshed,
+        cached=_overlap(applied.visibility.visible_ranges, hit) - _overlap(applied.refreshed, hit),
         written=0 if call.auxiliary else uncached,
         output=call.output,
-        refreshed=sum(end - start for start, end in applied.refreshed),
+        refreshed=refreshed,
     )
 
 

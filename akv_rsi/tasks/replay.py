@@ -95,9 +95,11 @@ def _replay(
 
 def _edit(transcript: Transcript, edit: Edit, header: int) -> None:
     transcript.check_edit(edit)
-    if not edit.summarise:
+    first = transcript.segments[min((*edit.remove, *edit.summarise))].start
+    if edit.summarise:
+        kept = transcript.segments[max(edit.summarise)].end
+        transcript.record_auxiliary(kept + header, kept, SUMMARY_TOKENS)
+        transcript.edit(edit, Message("assistant", ""), header + SUMMARY_TOKENS)
+    else:
         transcript.edit(edit)
-        return
-    kept = transcript.segments[max(edit.summarise)].end
-    transcript.record_auxiliary(kept + header, kept, SUMMARY_TOKENS)
-    transcript.edit(edit, Message("assistant", ""), header + SUMMARY_TOKENS)
+    transcript.rewind(first)

@@ -154,7 +154,7 @@ class Transcript:
         """Rewrites the text: what is removed vanishes, ``summary`` stands for what is summarised.
 
         Returns where each segment of the new text comes from: its range in the old text, or None
-        for the summary, which is ``size`` tokens long.
+        for the summary, which is ``size`` tokens long. `rewind` must follow.
         """
         self.check_edit(edit)
         gone = {*edit.remove, *edit.summarise}
@@ -168,19 +168,19 @@ class Transcript:
             if segment.id not in gone:
                 self.append(segment)
                 origins.append((segment.start, segment.end))
-        self._rewind(old[min(gone)].start)
+        self._edits += 1
         return origins
+
+    def rewind(self, reused: int) -> None:
+        """After an edit: of what was computed, the first ``reused`` tokens are still the text."""
+        reused = min(reused, self.boundary)
+        self.history = OpHistory(tuple(op for op in self.history if op.boundary <= reused))
+        self._applied = Applied(Visibility.replay(reused, self.history), ())
+        self._cache_end = min(self._cache_end, reused)
 
     def trajectory(self, source: str = "") -> Trajectory:
         """The conversation so far as data."""
         return Trajectory(self.name, tuple(self.segments), tuple(self.calls), source)
-
-    def _rewind(self, reused: int) -> None:
-        """Only the first ``reused`` tokens are still what was computed."""
-        self.history = OpHistory(tuple(op for op in self.history if op.boundary <= reused))
-        self._applied = Applied(Visibility.replay(reused, self.history), ())
-        self._cache_end = min(self._cache_end, reused)
-        self._edits += 1
 
     def _charge(self, call: Call, applied: Applied) -> None:
         self.calls.append(call)
