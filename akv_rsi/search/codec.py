@@ -9,14 +9,15 @@ from typing import Any
 
 from akv_rsi.errors import RunCorrupt
 from akv_rsi.policies.spec import PolicySpec
-from akv_rsi.tasks.episode import Episode, TaskRef
+from akv_rsi.search.candidate import Candidate
+from akv_rsi.tasks.episode import Episode, Measured, TaskRef
 from akv_rsi.types import Call, Drop, Refresh, Repos, Restore, Segment, Trajectory, Usage
 
 _CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        *(Call, Drop, Episode, PolicySpec, Refresh, Repos, Restore, Segment, TaskRef),
-        *(Trajectory, Usage),
+        *(Call, Candidate, Drop, Episode, Measured, PolicySpec, Refresh, Repos, Restore),
+        *(Segment, TaskRef, Trajectory, Usage),
     )
 }
 

@@ -18,10 +18,14 @@ from akv_rsi.search.store import Event, Store
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an effect came to: its ``body``, and bulk to keep beside it."""
+    """What an effect came to: its ``body``, and bulk to keep beside it.
+
+    ``seconds`` says how long it took, where that is not how long the effect itself did.
+    """
 
     body: Any
     attachment: bytes = b""
+    seconds: float | None = None
 
 
 class Journal:
@@ -31,11 +35,17 @@ class Journal:
         self.store = store
         self._recorded = list(store.events())
         self._at = 0
+        self._began = time.monotonic()
 
     @property
     def replaying(self) -> bool:
         """Whether the next effect is recalled."""
         return self._at < len(self._recorded)
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has worked: this session, and what its recalled events took."""
+        return time.monotonic() - self._began + sum(event.seconds for event in self._recorded)
 
     def perform(self, kind: str, key: str, effect: Callable[[], Outcome]) -> Event:
         """The event of this effect: recalled, or performed now and made durable.
@@ -53,5 +63,7 @@ class Journal:
             return event
         began = time.monotonic()
         outcome = effect()
-        seconds = time.monotonic() - began
+        seconds = outcome.seconds
+        if seconds is None:
+            seconds = time.monotonic() - began
         return self.store.append(kind, key, outcome.body, outcome.attachment, seconds)

@@ -3,6 +3,7 @@
     <run>/config.json   what was asked for, written once, before anything else
     <run>/run.sqlite    table ``events``, append-only; one row is one durable step
     <run>/run.lock      held by the process that writes
+    <run>/policies/     the candidates' sources, for people; derived
 
 An append is one SQLite transaction (WAL, synchronous), so a process killed at any byte leaves the
 events it had appended and nothing else. The store also keeps the seal on the test split:
@@ -165,6 +166,17 @@ class Store:
             )
         self._advance(event)
         return event
+
+    def write_policy(self, identity: str, source: str) -> Path:
+        """Puts a candidate's source where people look for it; it can be derived again."""
+        with _clear_errors(self.path):
+            (self.path / "policies").mkdir(exist_ok=True)
+            _write_whole(self.policy_path(identity), source)
+        return self.policy_path(identity)
+
+    def policy_path(self, identity: str) -> Path:
+        """Where the source of a candidate is."""
+        return self.path / "policies" / f"{identity}.py"
 
     def _advance(self, event: Event) -> None:
         self._next = event.seq + 1

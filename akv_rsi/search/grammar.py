@@ -1,0 +1,273 @@
+"""A typed grammar of policies: what the offline proposer can say.
+
+    program   := rule{1,4} reposition?
+    rule      := "if" target ("and" condition){0,3} ":" action    never in the current turn
+    target    := kind | tool | tools                              which segments
+    condition := age | tokens | is_error | superseded | ephemeral | mentioned | noted | pressure
+    action    := drop | drop, then refresh its notes | restore
+    reposition:= "if" the positions in use exceed a share of the reliable span ":" repos()
+
+Numbers are tunables, so a program is a structure and Optuna finds the values. Only words that occur
+in the recorded trajectories are used: the tools that were called, and the flags that segments had.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from akv_rsi.types import Segment, Trajectory
+
+Scope = Literal["segment", "context"]
+VERBS = frozenset({"drop", "refresh", "repos", "restore"})
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number to be tuned: ``stem`` is the beginning of its name."""
+
+    stem: str
+    low: float
+    high: float
+    default: float
+
+    def declare(self, name: str) -> str:
+        """Its line at the top of a program.
+
+        >>> Number("age", 1, 16, 4).declare("AGE")
+        'AGE = tunable("age", 1, 16, default=4)'
+        """
+        return (
+            f'{name} = tunable("{name.lower()}", {self.low}, {self.high}, default={self.default})'
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A boolean expression; ``{seg}``, ``{ctx}`` and ``{n}`` stand for names of the program."""
+
+    text: str
+    number: Number | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which segments, and what to do with them."""
+
+    conditions: tuple[Condition, ...]
+    action: Literal["drop", "drop and refresh", "restore"]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A policy: its rules in order, and when to reposition (None: never)."""
+
+    rules: tuple[Rule, ...]
+    reposition: Condition | None = None
+
+
+# Dropping the current turn is an error: a rule without an age condition excludes it by this one.
+NOT_NOW = Condition("{seg}.age > 0")
+AGE = Number("age", 1, 16, 4)
+TOKENS = Number("tokens", 4, 64, 16)
+MENTIONS = Number("mentions", 1, 4, 1)
+SPAN = Number("span", 0.3, 1.5, 0.9)
+LONGEST = 80  # characters of a condition before it is broken over lines
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What conditions may speak of: seen in recorded trajectories, and offered by the target.
+
+    ``tools`` are ordered by the tokens their results take; ``flags`` are properties that some
+    segments have and others have not: is_error, ephemeral, superseded, noted.
+    """
+
+    tools: tuple[str, ...]
+    kinds: tuple[str, ...]
+    flags: frozenset[str]
+    verbs: frozenset[str] = VERBS
+
+    @classmethod
+    def of(cls, trajectories: Sequence[Trajectory], verbs: frozenset[str] = VERBS) -> Vocabulary:
+        """The vocabulary of ``trajectories``."""
+        segments = [s for t in trajectories for s in t.segments if not s.pinned]
+        tools: Counter[str] = Counter()
+        kinds: Counter[str] = Counter()
+        for segment in segments:
+            kinds[segment.kind] += segment.tokens
+            if segment.kind == "tool_result" and segment.tool:
+                tools[segment.tool] += segment.tokens
+        flags = {name for name in ("is_error", "ephemeral") if _varies(segments, name)}
+        flags |= {"noted"} if kinds.keys() & {"assistant", "reasoning"} else set()
+        flags |= {"superseded"} if any(_repeats(t) for t in trajectories) else set()
+        by_size = [tuple(name for name, _ in counter.most_common()) for counter in (tools, kinds)]
+        return cls(by_size[0], by_size[1], frozenset(flags), verbs)
+
+
+def _repeats(trajectory: Trajectory) -> bool:
+    """Whether a tool was called again with the same arguments."""
+    calls = [(s.tool, s.call) for s in trajectory.segments if s.kind == "tool_result"]
+    return len(set(calls)) < len(calls)
+
+
+def _varies(segments: Iterable[Segment], name: str) -> bool:
+    return len({getattr(segment, name) for segment in segments}) == 2
+
+
+class Grammar:
+    """Draws programs and their parts; the same `Random` gives the same draws."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+
+    def program(self, rng: Random) -> Program:
+        """A whole policy. Small ones are likelier than large ones."""
+        count = rng.choices((1, 2, 3, 4), (4, 4, 2, 1))[0]
+        rules = tuple(self.rule(rng, ("drop", "drop and refresh")) for _ in range(count))
+        if "restore" in self.vocabulary.verbs and rng.random() < 0.1:
+            rules += (self.rule(rng, ("restore",)),)
+        wanted = "repos" in self.vocabulary.verbs and rng.random() < 0.6
+        return Program(rules, self.reposition(rng) if wanted else None)
+
+    def rule(
+        self, rng: Random, actions: tuple[Literal["drop", "drop and refresh", "restore"], ...]
+    ) -> Rule:
+        """One rule with one of the ``actions``."""
+        offered = [a for a in actions if "refresh" in self.vocabulary.verbs or "refresh" not in a]
+        action = rng.choice(offered)
+        if action == "restore":
+            return Rule((self.target(rng), Condition("{seg}.mentioned_later")), action)
+        conditions = [self.target(rng)]
+        for _ in range(rng.choices((0, 1, 2, 3), (1, 4, 3, 1))[0]):
+            condition = self.condition(rng)
+            if condition not in conditions:
+                conditions.append(condition)
+        return Rule(tuple(conditions), action)
+
+    def target(self, rng: Random) -> Condition:
+        """Which segments: a kind, a tool, or several tools."""
+        tools = self.vocabulary.tools
+        if not tools or rng.random() < 0.35:
+            return Condition('{seg}.kind == "tool_result"')
+        if rng.random() < 0.15:
+            kinds = [
+                k for k in ("tool_call", "assistant", "reasoning") if k in self.vocabulary.kinds
+            ]
+            if kinds:
+                return Condition(f'{{seg}}.kind == "{rng.choice(kinds)}"')
+        if len(tools) == 1 or rng.random() < 0.6:
+            return Condition(f'{{seg}}.tool == "{rng.choice(tools)}"')
+        chosen = sorted(rng.sample(tools, rng.randint(2, min(4, len(tools)))))
+        names = ", ".join(f'"{tool}"' for tool in chosen)
+        return Condition(f"{{seg}}.tool in ({names})")
+
+    def condition(self, rng: Random) -> Condition:
+        """One more thing that must hold of a segment."""
+        choices = [
+            (6, Condition("{seg}.age >= {n}", AGE)),
+            (2, Condition("{seg}.tokens >= {n}", TOKENS)),
+            (3, Condition("{seg}.mentioned_later >= {n}", MENTIONS)),
+            (2, Condition("not {seg}.mentioned_later")),
+            (2, Condition("{ctx}.position_span > {n} * {ctx}.reliable_span", SPAN)),
+        ]
+        flags = self.vocabulary.flags
+        if "superseded" in flags:
+            choices.append((3, Condition("{seg}.superseded_by is not None")))
+        if "noted" in flags:
+            choices.append((2, Condition("{ctx}.notes_about({seg})")))
+            choices.append((1, Condition("not {ctx}.notes_about({seg})")))
+        for flag in sorted(flags & {"is_error", "ephemeral"}):
+            choices.append((2, Condition(f"not {{seg}}.{flag}")))
+            choices.append((1, Condition(f"{{seg}}.{flag}")))
+        weights, conditions = zip(*choices, strict=True)
+        drawn: Condition = rng.choices(conditions, weights)[0]
+        return drawn
+
+    def reposition(self, rng: Random) -> Condition:
+        """When to close the gaps: mostly when the positions in use near the reliable span."""
+        if rng.random() < 0.15:
+            return Condition("{ctx}.position_span > {ctx}.attended")
+        return Condition("{ctx}.position_span > {n} * {ctx}.reliable_span", SPAN)
+
+
+def render(program: Program) -> str:
+    """The program as readable DSL source."""
+    names = Names()
+    lines = ["    for seg in ctx.segments:"]
+    for rule in program.rules:
+        lines += [f"        {line}" for line in render_rule(rule, names, "seg", "ctx").splitlines()]
+    if program.reposition is not None:
+        lines += [f"    {line}" for line in render_reposition(program.reposition, names, "ctx")]
+    body = "\n".join(lines)
+    verbs = sorted(verb for verb in VERBS if f"{verb}(" in body)
+    imports = ", ".join(["Context", *verbs, *(["tunable"] if names.declared else [])])
+    return "\n".join(
+        [
+            f"from akv_rsi.policies.dsl import {imports}",
+            "",
+            *(number.declare(name) for name, number in names.declared.items()),
+            *([""] if names.declared else []),
+            "",
+            "def policy(ctx: Context) -> None:",
+            body,
+            "",
+        ]
+    )
+
+
+class Names:
+    """Gives each number of a program a name of its own; ``taken`` ones are not given again."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+        self.declared: dict[str, Number] = {}
+
+    def name(self, number: Number) -> str:
+        """A new constant for ``number``."""
+        name = self.fresh(number.stem.upper())
+        self.declared[name] = number
+        return name
+
+    def fresh(self, wanted: str) -> str:
+        """``wanted``, or when that is taken AGE_2, AGE_3 and so on."""
+        stem, serial = re.sub(r"_\d+$", "", wanted), 1
+        name = wanted
+        while name in self._taken:
+            serial += 1
+            name = f"{stem}_{serial}"
+        self._taken.add(name)
+        return name
+
+
+def render_condition(condition: Condition, names: Names, seg: str, ctx: str) -> str:
+    """The condition as an expression over the variables ``seg`` and ``ctx``."""
+    number = "" if condition.number is None else names.name(condition.number)
+    return condition.text.format(seg=seg, ctx=ctx, n=number)
+
+
+def render_rule(rule: Rule, names: Names, seg: str, ctx: str) -> str:
+    """The rule as an ``if`` statement in the body of the loop over segments."""
+    guard = f"{seg}.dropped" if rule.action == "restore" else f"not {seg}.dropped"
+    conditions = rule.conditions
+    if rule.action != "restore" and not any(c.number is AGE for c in conditions):
+        conditions = (NOT_NOW, *conditions)
+    tests = [render_condition(condition, names, seg, ctx) for condition in conditions]
+    head = f"if {' and '.join([guard, *tests])}:"
+    if len(head) > LONGEST:
+        head = "if (\n    {}\n):".format("\n    and ".join([guard, *tests]))
+    if rule.action == "restore":
+        return f"{head}\n    restore({seg})"
+    lines = [head, f"    drop({seg})"]
+    if rule.action == "drop and refresh":
+        lines += [f"    for note in {ctx}.notes_about({seg}):", "        refresh(note)"]
+    return "\n".join(lines)
+
+
+def render_reposition(condition: Condition, names: Names, ctx: str) -> list[str]:
+    """The statement that closes the gaps, as lines at the level of the function's body."""
+    return [f"if {render_condition(condition, names, 'seg', ctx)}:", "    repos()"]

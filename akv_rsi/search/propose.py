@@ -1,0 +1,107 @@
+"""Who thinks of new policies. A proposer gives programs; the tuner gives them numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from akv_rsi.policies.spec import PolicySpec
+from akv_rsi.search.archive import Archive
+from akv_rsi.search.candidate import Candidate
+from akv_rsi.search.grammar import Grammar, render
+from akv_rsi.search.operators import cross, mutate, simplify
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """What a proposer is told: the ``archive``, and how many proposals it ``made`` before."""
+
+    archive: Archive
+    made: int
+    rng: Random
+
+
+class Proposer(Protocol):
+    """Proposes structures. It keeps nothing between rounds: a resumed run does not ask again.
+
+    What it returns may be ill-formed, dear or known already: the screen decides, and a failure
+    costs that one proposal.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the run's summary calls it."""
+        ...
+
+    def propose(self, brief: Brief, count: int) -> list[Candidate]:
+        """Up to ``count`` proposals; an empty list when it has nothing more to say."""
+        ...
+
+
+class ListProposer:
+    """The smallest proposer: given policies, once each, and then nothing."""
+
+    name = "list"
+
+    def __init__(self, specs: Sequence[PolicySpec]) -> None:
+        self.specs = specs
+
+    def propose(self, brief: Brief, count: int) -> list[Candidate]:
+        """The next ``count`` of the list."""
+        return [Candidate(spec, "seed") for spec in self.specs[brief.made : brief.made + count]]
+
+
+# How often each operator is used. Best-of-N draws from the same grammar and never looks back.
+EVOLVE: Mapping[str, int] = {"new": 3, "mutate": 5, "cross": 3, "simplify": 1}
+BEST_OF_N: Mapping[str, int] = {"new": 1}
+
+
+class GrammarProposer:
+    """The ``seeds``, and then programs of the grammar and edits of what the archive holds."""
+
+    name = "grammar"
+
+    def __init__(
+        self,
+        grammar: Grammar,
+        operators: Mapping[str, int] = EVOLVE,
+        seeds: Sequence[PolicySpec] = (),
+    ) -> None:
+        self.grammar = grammar
+        self.operators = operators
+        self._seeds = ListProposer(seeds)
+
+    def propose(self, brief: Brief, count: int) -> list[Candidate]:
+        """``count`` proposals, or fewer when an operator did not apply."""
+        seeds = self._seeds.propose(brief, count)
+        made = [self._make(brief.archive, brief.rng) for _ in range(count - len(seeds))]
+        return [*seeds, *(candidate for candidate in made if candidate is not None)]
+
+    def _make(self, archive: Archive, rng: Random) -> Candidate | None:
+        operator = rng.choices(list(self.operators), list(self.operators.values()))[0]
+        pair = archive.parents(2, rng)
+        parents = [e.candidate for e in pair if e.candidate.spec.kind == "program"]
+        if operator == "new" or not parents:
+            source = render(self.grammar.program(rng))
+            return Candidate(PolicySpec("grammar", source=source, trusted=True), "new")
+        first, second = parents[0], parents[-1]
+        if operator == "cross" and first.id != second.id:
+            source_or_none = cross(first.spec.source, second.spec.source, rng)
+            return _child(source_or_none, operator, (first, second))
+        operator = "simplify" if operator == "simplify" else "mutate"
+        change = simplify if operator == "simplify" else mutate
+        return _child(change(first.spec.source, self.grammar, rng), operator, (first,))
+
+
+def _child(source: str | None, operator: str, parents: tuple[Candidate, ...]) -> Candidate | None:
+    """A candidate of this source; it inherits the first parent's numbers where they still exist.
+
+    What is made of our own parts is our own: it is as trusted as its parents.
+    """
+    if source is None:
+        return None
+    trusted = all(parent.spec.trusted for parent in parents)
+    spec = PolicySpec("grammar", source=source, tunables=parents[0].spec.tunables, trusted=trusted)
+    return Candidate(spec, operator, tuple(parent.id for parent in parents))

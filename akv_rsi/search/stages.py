@@ -1,0 +1,200 @@
+"""The stages of a search, one method each; `loop.run` says in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from akv_rsi.errors import ConfigError, TaskError
+from akv_rsi.policies import library
+from akv_rsi.policies.spec import PolicySpec
+from akv_rsi.policies.tunables import freeze
+from akv_rsi.search.accept import Judgement, PairedGate, check_gate
+from akv_rsi.search.arm import Arm
+from akv_rsi.search.candidate import Candidate, score
+from akv_rsi.search.choice import Choice, Finalist, keep_everything, rank
+from akv_rsi.search.config import SearchConfig
+from akv_rsi.search.evaluation import Evaluates, Evaluation, Rows, evaluate
+from akv_rsi.search.grammar import Grammar, Vocabulary
+from akv_rsi.search.journal import Journal, Outcome
+from akv_rsi.search.propose import BEST_OF_N, EVOLVE, GrammarProposer, ListProposer, Proposer
+from akv_rsi.search.race import Heat, Race, Runner
+from akv_rsi.search.screen import TOO_DEAR, Screen
+from akv_rsi.search.watch import Watcher
+from akv_rsi.tasks.episode import Episode, Split, TaskRef
+from akv_rsi.tasks.suites import task_refs
+from akv_rsi.types import Trajectory
+
+SEARCH, SAMPLES, BASELINES = "search", "best-of-n", "baselines"
+# Nothing costs less on a given action sequence: it tells which budgets can be met at all.
+CHEAPEST = """from akv_rsi.policies.dsl import Context, drop
+
+
+def policy(ctx: Context) -> None:
+    for seg in ctx.segments:
+        if seg.age > 0 and not seg.pinned and not seg.dropped:
+            drop(seg)
+"""
+
+
+class Search:
+    """The state of one search, and its steps."""
+
+    def __init__(
+        self, config: SearchConfig, evaluator: Evaluates, journal: Journal, watcher: Watcher
+    ) -> None:
+        self.config = config
+        self.journal = journal
+        self.watcher = watcher
+        self.evaluator = evaluator
+        self.arms: dict[str, Arm] = {}
+        self.keep = keep_everything()
+        self.full: dict[Split, tuple[Episode, ...]] = {}  # what keeping everything did
+        self.aa_check: Judgement | None = None
+
+    def tasks(self, split: Split) -> list[TaskRef]:
+        """The tasks of a split."""
+        counts = {"train": self.config.train, "validation": self.config.validation}
+        return task_refs(self.config.suites, split, counts.get(split, self.config.test))
+
+    def refer(self) -> None:
+        """Keep-everything on the train tasks, and the A/A check; then the arms."""
+        tasks = self.tasks("train")
+        self.watcher.begin("reference", len(tasks))
+        reference = self._run([self.keep], tasks, keep=True)
+        self.full["train"] = reference.rows[self.keep.id]
+        if bad := next((e for e in self.full["train"] if e.outcome != "done"), None):
+            raise TaskError(f"keeping everything cannot be evaluated on {bad.task}: {bad.detail}")
+        few = tasks[: self.config.rungs[0]]
+        again = self._run([self.keep], few).rows[self.keep.id]
+        self.aa_check = check_gate(PairedGate(), again, self.full["train"][: len(few)])
+        recordings = self._recordings(tasks[: self.config.recordings], reference)
+        screen = Screen(self.evaluator, recordings, self.keep, self.config.target)
+        self._check_reachable(screen)
+        for name, proposer in self._proposers(recordings).items():
+            self.arms[name] = Arm(name, proposer, screen, self._new_race(), self.config)
+        self.watcher.begin("search", len(self.arms) * self.config.episodes)
+
+    def ask(self) -> dict[Heat, list[Arm]]:
+        """The next round's heats of all arms, and who asked for each. Empty when all are done."""
+        heats: dict[Heat, list[Arm]] = {}
+        for arm in self.arms.values():
+            for heat in arm.ask(self.journal):
+                heats.setdefault(heat, []).append(arm)
+        for arm in self.arms.values():
+            for screened in arm.screened:
+                if screened.candidate.born == arm.round - 1 and not screened.fate:
+                    self._write(screened.candidate.spec)
+        return heats
+
+    def race(self, heats: dict[Heat, list[Arm]]) -> None:
+        """Runs the heats: those on the same tasks as one cohort, whoever asked for them."""
+        ordered = sorted(heats, key=lambda heat: (heat.start, heat.end))
+        for (start, end), group in groupby(ordered, key=lambda heat: (heat.start, heat.end)):
+            together = list(group)
+            tasks = self.tasks("train")[start:end]
+            rows = self._run([heat.candidate.spec for heat in together], tasks).rows
+            for heat in together:
+                for arm in heats[heat]:
+                    runner = arm.tell(heat, rows[heat.candidate.id])
+                    self._announce(arm, runner)
+
+    def validate(self) -> dict[str, list[Finalist]]:
+        """The finalists of every arm on the validation tasks, as one cohort."""
+        runners = {name: arm.finalists() for name, arm in self.arms.items()}
+        specs = [self.keep, *(r.candidate.spec for found in runners.values() for r in found)]
+        tasks = self.tasks("validation")
+        self.watcher.begin("validation", len({spec.id for spec in specs}) * len(tasks))
+        rows = self._run(specs, tasks, keep=True).rows
+        self.full["validation"] = rows[self.keep.id]
+        for name, arm in self.arms.items():
+            arm.settle_final(len(runners[name]) * len(tasks))
+        return {
+            name: [self._finalist(r, rows[r.candidate.id]) for r in found if _clean(rows, r)]
+            for name, found in runners.items()
+        }
+
+    def choose(self, finalists: dict[str, list[Finalist]]) -> Choice:
+        """The best validation accuracy within the budget of each arm; ties go to the cheaper."""
+        ranked = {name: rank(found, self.config.budget) for name, found in finalists.items()}
+        if not ranked[SEARCH]:
+            raise TaskError("no candidate could be evaluated; see the run's events for the reasons")
+        baselines = [f.candidate.spec for f in ranked[BASELINES]][: None if self.config.full else 2]
+        if self.config.full:
+            names = {spec.name for spec in baselines} | {self.keep.name}
+            baselines += [library.spec(name) for name in library.names() if name not in names]
+        sample = ranked[SAMPLES][0] if ranked[SAMPLES] else None
+        return Choice(ranked[SEARCH][0], sample, tuple(baselines))
+
+    def test(self, choice: Choice) -> Rows:
+        """The sealed test, once. Each policy is a cohort of its own, so `eval` can repeat it."""
+        names = [spec.id for spec in choice.specs]
+        self.journal.perform("unseal", "-".join(names), lambda: Outcome({"policies": names}))
+        tasks = self.tasks("test")
+        self.watcher.begin("sealed test", len(names) * len(tasks))
+        rows: Rows = {}
+        for spec in choice.specs:
+            rows |= self._run([spec], tasks, keep=True).rows
+        return rows
+
+    def _run(
+        self, specs: Sequence[PolicySpec], tasks: list[TaskRef], keep: bool = False
+    ) -> Evaluation:
+        recalled = self.journal.replaying
+        evaluation = evaluate(self.journal, self.evaluator, specs, tasks, keep)
+        if recalled:
+            self.watcher.advance(len(evaluation.rows) * len(tasks))
+        return evaluation
+
+    def _recordings(self, tasks: list[TaskRef], reference: Evaluation) -> list[Trajectory]:
+        """What candidates are screened on: the experts' trajectories, else the agent's own."""
+        scripts = self.evaluator.scripts(tasks)
+        own = reference.trajectories()[self.keep.id]
+        return [script or recorded for script, recorded in zip(scripts, own, strict=False)]
+
+    def _check_reachable(self, screen: Screen) -> None:
+        floor = screen.check(Candidate(PolicySpec("cheapest", source=CHEAPEST), "seed"))
+        if floor.fate == TOO_DEAR:
+            raise ConfigError(
+                f"budget {self.config.budget:g} is out of reach: dropping everything at once still "
+                f"costs {floor.ratio:.2f} of keeping it on these tasks"
+            )
+
+    def _proposers(self, recordings: Sequence[Trajectory]) -> dict[str, Proposer]:
+        grammar = Grammar(Vocabulary.of(recordings))
+        specs = [library.spec(name) for name in library.names() if name != self.keep.name]
+        programs = [spec for spec in specs if spec.kind == "program"]
+        return {
+            SEARCH: GrammarProposer(grammar, EVOLVE, programs),
+            SAMPLES: GrammarProposer(grammar, BEST_OF_N),
+            BASELINES: ListProposer(specs),
+        }
+
+    def _new_race(self) -> Race:
+        config, full = self.config, self.full["train"]
+        prices, gate = self.evaluator.prices, PairedGate()
+        return Race(config.rungs, config.eta, config.target, full, prices, gate)
+
+    def _finalist(self, runner: Runner, row: Sequence[Episode]) -> Finalist:
+        prices, done = self.evaluator.prices, len(runner.episodes)
+        full = [*self.full["train"][:done], *self.full["validation"]]
+        both = score([*runner.episodes, *row], full, prices)
+        validation = score(row, self.full["validation"], prices)
+        return Finalist(runner, runner.scores[-1], validation, both)
+
+    def _announce(self, arm: Arm, runner: Runner) -> None:
+        if arm.race.incumbent is runner:
+            last = runner.scores[-1]
+            self.watcher.say(
+                f"{arm.name}: {runner.candidate.id} by {runner.candidate.operator}: accuracy "
+                f"{last.accuracy.estimate:.3f} at {last.cost_ratio.estimate:.3f} of the cost"
+            )
+
+    def _write(self, spec: PolicySpec) -> None:
+        if spec.kind == "program":
+            values = dict(spec.tunables)
+            self.journal.store.write_policy(spec.id, freeze(spec.source, values))
+
+
+def _clean(rows: Rows, runner: Runner) -> bool:
+    return all(episode.outcome == "done" for episode in rows[runner.candidate.id])
