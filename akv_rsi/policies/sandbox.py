@@ -10,18 +10,21 @@ from __future__ import annotations
 import ast
 import datetime
 import inspect
+import re
 from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import pydantic_monty
 
-from akv_rsi.errors import PolicyCrash, PolicyError, PolicyMemory, PolicyTimeout
+from akv_rsi.errors import LintError, PolicyCrash, PolicyError, PolicyMemory, PolicyTimeout
 from akv_rsi.policies import dsl, runtime
 from akv_rsi.policies.executor import Limits, SessionLost, fault, out_of_steps
 from akv_rsi.policies.instrument import METER, POWER, Code
 from akv_rsi.policies.resident import Asked, Delta
+from akv_rsi.policies.tunables import freeze, parse
+from akv_rsi.types import SegmentKind
 
 _EPOCH = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 # Beyond the sandbox's own time limit, which it only checks between its instructions.
@@ -147,6 +150,38 @@ class Sandbox:
 
     def _out_of_time(self) -> PolicyTimeout:
         return PolicyTimeout(f"a decision took more than {self._limits.seconds:g} s")
+
+
+def check_types(source: str) -> None:
+    """Raises `LintError` where the types of a linted policy do not fit; takes about 0.1 s.
+
+    The message is one line and names each problem with its line.
+    """
+    lines = freeze(source, {}).splitlines()
+    for node in parse("\n".join(lines)).body:
+        if isinstance(node, ast.ImportFrom):  # the names are in the stubs; line numbers stay
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (
+                (node.end_lineno or 0) - node.lineno + 1
+            )
+    with (
+        pydantic_monty.Monty(request_timeout=Limits().seconds) as pool,
+        pool.checkout(
+            type_check=True, type_check_stubs=_stubs(), type_check_format="concise"
+        ) as session,
+    ):
+        try:
+            session.feed_run("\n".join(lines), print_callback=_ignore)
+        except pydantic_monty.MontyTypingError as error:
+            found = re.findall(r"^main\.py:(\d+):\d+: \w+\[.*?\] (.*)$", error.display(), re.M)
+            raise LintError("; ".join(f"line {line}: {text}" for line, text in found)) from error
+
+
+@cache
+def _stubs() -> str:
+    """`dsl` with its types, complete in itself."""
+    text = inspect.getsource(dsl)
+    kinds = f"from typing import Literal\nSegmentKind = Literal{list(get_args(SegmentKind))}"
+    return text.replace("from akv_rsi.types import SegmentKind", kinds)
 
 
 # How Monty names the third thing it was fed.

@@ -7,6 +7,7 @@ import pytest
 from akv_rsi.errors import ConfigError, LintError
 from akv_rsi.policies import library
 from akv_rsi.policies.lint import LONGEST_SOURCE, lint
+from akv_rsi.policies.sandbox import check_types
 from akv_rsi.policies.tunables import Tunable, freeze, tunables_of
 from akv_rsi.policies.vocabulary import capabilities_of, check_target, needs_of
 
@@ -139,6 +140,25 @@ def policy(ctx: Context) -> None:
 
 def test_an_endless_loop_is_for_the_sandbox_to_stop() -> None:
     lint(body("while True:", "    pass"))
+
+
+@pytest.mark.parametrize("name", library.PROGRAMS)
+def test_the_library_has_types_that_fit(name: str) -> None:
+    check_types(library.spec(name).source)
+
+
+def test_types_that_do_not_fit_are_named_by_line() -> None:
+    source = (
+        "from akv_rsi.policies.dsl import (\n    Context,\n    drop,\n    tunable,\n)\n"
+        'KEEP = tunable("keep", 1, 2, default=1)\n'
+        "def policy(ctx: Context) -> None:\n"
+        "    x = ctx.segments[0].text + KEEP\n"
+        "    drop(ctx)\n"
+        '    if ctx.segments[0].kind == "tool_result":\n'
+        "        drop(ctx.segments[0][1:KEEP])\n"
+    )
+    with pytest.raises(LintError, match=r"^line 8: .*; line 9: [^;]*$"):
+        check_types(source)
 
 
 def test_tunables_are_read_in_order() -> None:
