@@ -23,12 +23,16 @@ def from_mapping(cls: type[C], values: Mapping[str, Any]) -> C:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """Sizes of the engine. Pages and tokens are counts; ``threads`` 0 leaves torch's own setting."""
+    """Sizes of the engine. Pages and tokens are counts; ``threads`` 0 leaves torch's own setting.
+
+    ``working_set_mib`` bounds the dense copies of running sequences; 0 works from the pages alone.
+    """
 
     page_size: int = 16
     pages: int = 8192
     max_batch: int = 32
     chunk_tokens: int = 2048
+    working_set_mib: int = 256
     dtype: Literal["float32", "bfloat16"] = "float32"
     threads: int = 0
     self_test: bool = True
@@ -37,3 +41,5 @@ class EngineConfig:
         for name in ("page_size", "pages", "max_batch", "chunk_tokens"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"EngineConfig.{name} must be at least 1, not {getattr(self, name)}")
+        if self.working_set_mib < 0:
+            raise ConfigError(f"EngineConfig.working_set_mib must not be {self.working_set_mib}")

@@ -10,7 +10,7 @@ whole history, refreshes included, is recovered in one pass, without a dense mas
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -40,8 +40,143 @@ class LayerCall(NamedTuple):
     sinks: Tensor | None = None
 
 
+class Gathered(NamedTuple):
+    """Keys and values ``[kv heads, keys, dim]`` of a key list; queries turn back by its runs."""
+
+    keys: Tensor
+    values: Tensor
+    runs: tuple[DeltaRun, ...]
+
+
+class Source(Protocol):
+    """Where a segment's keys come from when they need not be gathered."""
+
+    def row(self, number: int, call: LayerCall, pool: PagePool, rotary: Rotary) -> Gathered:
+        """The keys of row ``number``, already where they are seen."""
+        ...
+
+
+@dataclass(slots=True)
+class Segment:
+    """Rows ``[start, stop)`` of a pass and the keys they read.
+
+    Row ``r`` sees the first ``limits[r - start]`` keys; ``queries`` are the rows' positions.
+    ``source`` names a working set and the row in it that holds these keys.
+    """
+
+    start: int
+    stop: int
+    keys: Keys
+    limits: Ints
+    queries: Ints
+    source: tuple[Source, int] | None = None
+    _index: Tensor | None = None
+    _bias: dict[tuple[int, int | None], Tensor | None] = field(default_factory=dict)
+    _angles: dict[tuple[str, bool], list[Angles]] = field(default_factory=dict)
+
+    def attend(
+        self, query: Tensor, out: Tensor, pool: PagePool, rotary: Rotary, call: LayerCall
+    ) -> None:
+        """Writes rows ``[start, stop)`` of ``out`` ``[rows, query heads, value dim]``.
+
+        ``query`` ``[rows, query heads, key dim]`` is scaled, and rotated at the rows' positions.
+        """
+        keys, values, runs = self._gather(pool, rotary, call)
+        heads = keys.shape[0]
+        for first in range(self.start, self.stop, BLOCK):
+            last = min(first + BLOCK, self.stop)
+            seen = int(self.limits[first - self.start : last - self.start].max())
+            scores = self._scores(query[first:last], keys[:, :seen], runs, rotary, call)
+            bias = self._row_bias(first, last, seen, call.window)
+            sinks = None if call.sinks is None else call.sinks.view(heads, 1, -1, 1)
+            weights = weigh(scores, bias, sinks, call)
+            mixed = torch.bmm(weights.view(heads, -1, seen), values[:, :seen])
+            out[first:last] = by_row(mixed, last - first)
+
+    def _gather(self, pool: PagePool, rotary: Rotary, call: LayerCall) -> Gathered:
+        if self.source is not None:
+            source, row = self.source
+            return source.row(row, call, pool, rotary)
+        if self._index is None:
+            self._index = torch.from_numpy(self.keys.slots)
+        keys = pool.keys[call.layer].index_select(1, self._index)
+        values = pool.values[call.layer].index_select(1, self._index)
+        runs = self.keys.runs
+        still = (DeltaRun(0, keys.shape[1], 0),)
+        if call.rope is None:
+            runs = still
+        elif len(runs) * (self.stop - self.start) > keys.shape[1]:
+            # More turned queries than keys: turning the gathered keys is less work.
+            keys, runs = rotary.turn(keys, self._key_angles(rotary, call.rope)), still
+        return Gathered(keys, values, runs)
+
+    def _scores(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        runs: tuple[DeltaRun, ...],
+        rotary: Rotary,
+        call: LayerCall,
+    ) -> Tensor:
+        """Scores ``[kv heads, rows, group, keys]``; the query turns back for each run of deltas."""
+        heads, seen, _ = keys.shape
+        if len(runs) == 1 and runs[0].delta == 0:
+            scores = torch.bmm(by_head(query, heads), keys.transpose(1, 2))
+            return scores.view(heads, query.shape[0], -1, seen)
+        assert call.rope is not None
+        pieces = []
+        for (start, end, delta), angles in zip(
+            runs, self._run_angles(rotary, call.rope), strict=True
+        ):
+            if start < seen:
+                part = keys[:, start : min(end, seen)].transpose(1, 2)
+                turned = query
+                if delta:
+                    turned = rotary.turn(query.transpose(0, 1), angles).transpose(0, 1)
+                pieces.append(torch.bmm(by_head(turned, heads), part))
+        return torch.cat(pieces, -1).view(heads, query.shape[0], -1, seen)
+
+    def _run_angles(self, rotary: Rotary, kind: str) -> list[Angles]:
+        """Per run of deltas, the angles that turn a query back by it."""
+        if (kind, False) not in self._angles:
+            cos, sin = rotary.angles(np.array([-run.delta for run in self.keys.runs]), kind)
+            pairs = zip(cos[:, None], sin[:, None], strict=True)
+            self._angles[kind, False] = [Angles(*pair) for pair in pairs]
+        return self._angles[kind, False]
+
+    def _key_angles(self, rotary: Rotary, kind: str) -> Angles:
+        """Per key, the angles that move it to where it is seen."""
+        if (kind, True) not in self._angles:
+            sizes = torch.tensor([run.end - run.start for run in self.keys.runs])
+            cos, sin = rotary.angles(np.array([run.delta for run in self.keys.runs]), kind)
+            each = Angles(cos.repeat_interleave(sizes, 0), sin.repeat_interleave(sizes, 0))
+            self._angles[kind, True] = [each]
+        return self._angles[kind, True][0]
+
+    def _row_bias(self, first: int, last: int, seen: int, window: int | None) -> Tensor | None:
+        """``[rows, 1, last keys]`` of 0 and -inf: from the first key that some row does not see."""
+        if (first, window) not in self._bias:
+            inside = slice(first - self.start, last - self.start)
+            self._bias[first, window] = _hidden_bias(
+                self.limits[inside], self.queries[inside], self.keys.positions[:seen], window
+            )
+        return self._bias[first, window]
+
+
+def by_head(rows: Tensor, heads: int) -> Tensor:
+    """``[rows, query heads, dim]`` as ``[kv heads, rows x group, dim]``: queries of one kv head."""
+    count, _, dim = rows.shape
+    return rows.reshape(count, heads, -1, dim).transpose(0, 1).reshape(heads, -1, dim)
+
+
+def by_row(mixed: Tensor, count: int) -> Tensor:
+    """The reverse: ``[kv heads, rows x group, dim]`` as ``[rows, query heads, dim]``."""
+    heads, _, dim = mixed.shape
+    return mixed.view(heads, count, -1, dim).transpose(0, 1).reshape(count, -1, dim)
+
+
 def weigh(scores: Tensor, bias: Tensor | None, sinks: Tensor | None, call: LayerCall) -> Tensor:
-    """Probabilities from scaled scores ``[..., keys]``, which are overwritten.
+    """Probabilities from scores ``[..., keys]``, which are overwritten.
 
     ``bias`` (0 or -inf) broadcasts against the last keys, ``sinks`` against one key more.
     """
@@ -53,130 +188,21 @@ def weigh(scores: Tensor, bias: Tensor | None, sinks: Tensor | None, call: Layer
         return torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
     sinks = sinks.to(scores.dtype).expand(*scores.shape[:-1], 1)
     whole = torch.softmax(torch.cat((scores, sinks), -1), -1, dtype=torch.float32)
-    return whole[..., :-1].to(scores.dtype)
+    return whole[..., :-1].to(scores.dtype).contiguous()
 
 
-@dataclass(slots=True)
-class Segment:
-    """Rows ``[start, stop)`` of a pass and the keys they read.
-
-    Row ``r`` sees the first ``limits[r - start]`` keys; ``queries`` are the rows' positions.
-    """
-
-    start: int
-    stop: int
-    keys: Keys
-    limits: Ints
-    queries: Ints
-    _index: Tensor | None = None
-    _bias: dict[tuple[int, int, int | None], Tensor | None] = field(default_factory=dict)
-    _angles: dict[tuple[str, bool], list[Angles] | Angles] = field(default_factory=dict)
-
-    def attend(
-        self, query: Tensor, out: Tensor, pool: PagePool, rotary: Rotary, call: LayerCall
-    ) -> None:
-        """Writes ``out[start:stop]`` ``[rows, query heads, value dim]`` for ``query`` of a pass.
-
-        ``query`` is ``[query heads, rows of the pass, key dim]``, rotated at the rows' positions.
-        """
-        if self._index is None:
-            self._index = torch.from_numpy(self.keys.slots)
-        keys = pool.keys[call.layer].index_select(1, self._index)
-        values = pool.values[call.layer].index_select(1, self._index)
-        runs = self.keys.runs
-        if call.rope is None or runs == ((0, keys.shape[1], 0),):
-            runs = (DeltaRun(0, keys.shape[1], 0),)
-        elif len(runs) * (self.stop - self.start) > keys.shape[1]:
-            # More query copies than keys: turning the gathered keys is less work.
-            keys = rotary.turn(keys, self._key_angles(rotary, call.rope))
-            runs = (DeltaRun(0, keys.shape[1], 0),)
-        for first in range(self.start, self.stop, BLOCK):
-            rows = slice(first, min(first + BLOCK, self.stop))
-            seen = int(self.limits[rows.start - self.start : rows.stop - self.start].max())
-            scores = self._scores(query[:, rows], keys[:, :seen], runs, rotary, call)
-            bias = self._row_bias(rows, seen, call.window)
-            heads, group, count, _ = scores.shape
-            sinks = None if call.sinks is None else call.sinks.view(heads, group, 1, 1)
-            weights = weigh(scores, bias, sinks, call)
-            mixed = torch.bmm(weights.reshape(heads, group * count, seen), values[:, :seen])
-            mixed = mixed.view(heads * group, count, -1)
-            out[rows] = mixed.transpose(0, 1)
-
-    def _scores(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        runs: tuple[DeltaRun, ...],
-        rotary: Rotary,
-        call: LayerCall,
-    ) -> Tensor:
-        """Scaled scores ``[kv heads, group, rows, keys]``; the query turns back per delta run."""
-        heads, seen, dim = keys.shape
-        count = query.shape[1]
-        query = query * call.scale
-        scores = query.new_empty(heads, query.shape[0] // heads * count, seen)
-        for number, (start, end, delta) in enumerate(runs):
-            if start >= seen:
-                break
-            turned = query
-            if delta:
-                assert call.rope is not None
-                turned = rotary.turn(query, self._run_angles(rotary, call.rope)[number])
-            part = slice(start, min(end, seen))
-            grouped = turned.reshape(heads, -1, dim)
-            scores[:, :, part] = torch.bmm(grouped, keys[:, part].transpose(1, 2))
-        return scores.view(heads, -1, count, seen)
-
-    def _run_angles(self, rotary: Rotary, kind: str) -> list[Angles]:
-        """Per delta run, the angles that turn a query back by it."""
-        if (kind, False) not in self._angles:
-            deltas = np.array([-run.delta for run in self.keys.runs])
-            cos, sin = rotary.angles(deltas, kind)
-            self._angles[kind, False] = [
-                Angles(cos[i : i + 1], sin[i : i + 1]) for i in range(len(deltas))
-            ]
-        found = self._angles[kind, False]
-        assert isinstance(found, list)
-        return found
-
-    def _key_angles(self, rotary: Rotary, kind: str) -> Angles:
-        """Per key, the angles that move it to where it is seen."""
-        if (kind, True) not in self._angles:
-            self._angles[kind, True] = key_angles(self.keys, rotary, kind)
-        found = self._angles[kind, True]
-        assert isinstance(found, Angles)
-        return found
-
-    def _row_bias(self, rows: slice, seen: int, window: int | None) -> Tensor | None:
-        """``[rows, last keys]`` of 0 and -inf: from the first key that some row does not see."""
-        key = (rows.start, seen, window)
-        if key not in self._bias:
-            inside = slice(rows.start - self.start, rows.stop - self.start)
-            self._bias[key] = hidden_bias(
-                self.limits[inside], self.queries[inside], self.keys.positions[:seen], window
-            )
-        return self._bias[key]
-
-
-def key_angles(keys: Keys, rotary: Rotary, kind: str) -> Angles:
-    """The angles ``[keys, columns]`` that move each key from its birth position to its place."""
-    sizes = torch.tensor([run.end - run.start for run in keys.runs])
-    cos, sin = rotary.angles(np.array([run.delta for run in keys.runs]), kind)
-    return Angles(cos.repeat_interleave(sizes, 0), sin.repeat_interleave(sizes, 0))
-
-
-def hidden_bias(limits: Ints, queries: Ints, keys: Ints, window: int | None) -> Tensor | None:
+def _hidden_bias(limits: Ints, queries: Ints, keys: Ints, window: int | None) -> Tensor | None:
     """0 where row ``r`` sees a key, -inf where not, from the first column where that differs.
 
     Row ``r``, at position ``queries[r]``, sees the first ``limits[r]`` of the ``keys`` (positions),
     of them those less than ``window`` positions back.
     """
-    windowed = window is not None and len(keys) > 0 and queries.max() - keys[0] >= window
+    windowed = window is not None and queries.max() - keys[0] >= window
     first = 0 if windowed else int(limits.min())
     if first >= len(keys):
         return None
     hidden = np.arange(first, len(keys)) >= limits[:, None]
     if windowed and window is not None:
         hidden |= queries[:, None] - keys[first:] >= window
-    bias = torch.zeros(hidden.shape)
-    return bias.masked_fill_(torch.from_numpy(hidden), -torch.inf)
+    bias = torch.zeros(len(limits), 1, len(keys) - first)
+    return bias.masked_fill_(torch.from_numpy(hidden)[:, None], -torch.inf)

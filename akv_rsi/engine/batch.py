@@ -48,6 +48,13 @@ class Batch:
         self.segments.append(Segment(rows.start, rows.stop, keys, limits, positions))
         return rows
 
+    def seat(self, segments: Sequence[Segment], room: int) -> DenseGroup:
+        """Has the keys of ``segments`` copied into a working set with ``room`` columns to spare."""
+        group = DenseGroup([segment.keys for segment in segments], room)
+        for row, segment in enumerate(segments):
+            segment.source = (group, row)
+        return group
+
     def keep(self, rows: Sequence[int]) -> slice:
         """Asks for the logits of ``rows``; returns where in the pass's logits they come."""
         start = len(self.kept)
@@ -73,9 +80,12 @@ class Batch:
             self._write = torch.from_numpy(np.concatenate(self._slots))
         self.pool.keys[call.layer].index_copy_(1, self._write, key)
         self.pool.values[call.layer].index_copy_(1, self._write, value)
-        out = query.new_empty(self.size, query.shape[0], value.shape[-1])
+        query = (query.transpose(0, 1) * call.scale).contiguous()
+        out = query.new_empty(*query.shape[:2], value.shape[-1])
         for group, rows in self.groups:
-            out[rows] = group.attend(query[:, rows], key[:, rows], value[:, rows], call)
+            out[rows] = group.attend(
+                query[rows], key[:, rows], value[:, rows], self.pool, self.rotary, call
+            )
         for segment in self.segments:
             segment.attend(query, out, self.pool, self.rotary, call)
         return out

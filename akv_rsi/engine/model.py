@@ -132,7 +132,8 @@ class Model:
             call = layer_call(module, options, self.layers[module.layer_idx].rope)  # type: ignore[index]
             return batch.attend(query, key, value, call)
 
-        return run(self.hf, batch.tokens, batch.positions, torch.tensor(batch.kept), attend)
+        keep = torch.tensor(batch.kept, dtype=torch.long)
+        return run(self.hf, batch.tokens, batch.positions, keep, attend)
 
 
 def run(hf: Any, tokens: Tensor, positions: Tensor, keep: Tensor, attend: RawCall) -> Tensor:
@@ -146,8 +147,8 @@ def run(hf: Any, tokens: Tensor, positions: Tensor, keep: Tensor, attend: RawCal
 def layer_call(module: nn.Module, options: dict[str, Any], rope: str | None) -> LayerCall:
     """The layer's call, from the options transformers passes; unknown ones are refused."""
     known = {"scaling", "sliding_window", "softcap", "s_aux"} | HARMLESS
-    unknown = {name for name, value in options.items() if name not in known and value is not None}
-    if unknown:
+    given = {name for name, value in options.items() if value is not None and value is not False}
+    if unknown := given - known:
         raise UnsupportedModel(f"attention arguments {', '.join(sorted(unknown))}")
     return LayerCall(
         layer=int(module.layer_idx),  # type: ignore[arg-type]  # nn.Module attributes are untyped

@@ -71,6 +71,12 @@ class PagePool:
         self._free = list(range(pages + RESERVED - 1, RESERVED - 1, -1))
 
     @property
+    def token_bytes(self) -> int:
+        """What one token's keys and values take over all layers."""
+        tensors = (*self.keys, *self.values)
+        return sum(t.shape[0] * t.shape[2] * t.element_size() for t in tensors)
+
+    @property
     def scratch_slot(self) -> int:
         """Where rows write KV that nobody needs."""
         return self.page_size

@@ -58,8 +58,9 @@ class Rotary:
     def turn(self, x: Tensor, angles: Angles) -> Tensor:
         """``x`` of ``[heads, n, dim]`` moved by ``angles`` of ``n`` deltas (or of one, for all)."""
         cos, sin = angles.cos[None].to(x.dtype), angles.sin[None].to(x.dtype)
-        turned, _ = self._apply(x[None], x[None, :1, :1], cos, sin)
-        return turned.squeeze(0)
+        turned, _ = self._apply(x[None], x[None, :0], cos, sin)
+        moved: Tensor = turned.squeeze(0)
+        return moved
 
     def _columns(self, kind: str) -> Tensor:
         """The frequency of each column of the module's tables, in double precision.
@@ -67,7 +68,7 @@ class Rotary:
         The module is asked for position 1, where ``cos`` and ``sin`` name the frequency.
         """
         prefix = f"{kind}_" if kind else ""
-        frequencies = getattr(self._module, f"{prefix}inv_freq").double()
+        frequencies: Tensor = getattr(self._module, f"{prefix}inv_freq").double()
         scale = float(getattr(self._module, f"{prefix}attention_scaling", 1.0))
         one = torch.ones(1, 1, dtype=torch.long)
         extra = (kind,) if kind else ()

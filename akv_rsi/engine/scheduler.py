@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from akv_rsi.engine.attention import Segment
 from akv_rsi.engine.batch import Batch
 from akv_rsi.engine.dense import DenseGroup
 from akv_rsi.engine.model import Model
@@ -22,12 +23,13 @@ from akv_rsi.engine.radix import RadixTree
 from akv_rsi.engine.sequence import Sequence
 from akv_rsi.errors import ContextLimit
 
-# A group is padded to its longest member; a newcomer this much longer starts another.
+# A group is padded to its longest member; one with this many times the keys starts another.
 STRETCH = 1.25
-# Columns a group keeps for tokens to come, and the share of members that must be alive.
+# Columns a group keeps for tokens to come, at most.
 ROOM = 64
-ALIVE = 0.75
-MAX_GROUPS = 4
+# A group with fewer of its members alive, or one too many, is copied anew.
+ALIVE = 0.5
+MAX_GROUPS = 6
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class Scheduler:
         self._model = model
         self._pool = pool
         self._tree = tree
+        self._token_bytes = pool.token_bytes
         self._waiting: deque[Sequence] = deque()
         self._prefilling: list[Sequence] = []
         self._decoding: list[Sequence] = []
@@ -96,23 +99,29 @@ class Scheduler:
         batch = Batch(self._pool, self._model.rotary)
         wanted = self._plan_decodes(batch)
         limit = sys.maxsize if whole else self._model.config.chunk_tokens
+        complete: list[tuple[Sequence, Segment]] = []
         for sequence in self._prefilling:
             if batch.size >= limit:
                 break
             rows = sequence.plan(batch, limit - batch.size)
+            if sequence.view.length == sequence.known:
+                complete.append((sequence, batch.segments[-1]))
+                wanted.append(sequence)
             if whole:
                 batch.keep([row for part in rows for row in range(part.start, part.stop)])
             elif sequence.view.length == sequence.known:
                 batch.keep([rows[-1].stop - 1])
-                wanted.append(sequence)
+        self._seat(batch, complete)
         return batch, wanted
 
     def advance(self, sequence: Sequence) -> None:
         """Queues an admitted sequence by what it needs next."""
-        queue = self._decoding if sequence.decodes else self._prefilling
-        if sequence not in queue:
+        if not sequence.decodes:
             self.remove(sequence)
-            queue.append(sequence)
+            self._prefilling.append(sequence)
+        elif sequence in self._prefilling:
+            self._prefilling.remove(sequence)
+            self._decoding.append(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Takes a sequence out of every queue."""
@@ -123,7 +132,7 @@ class Scheduler:
             seating.members = [None if m is sequence else m for m in seating.members]
 
     def _plan_decodes(self, batch: Batch) -> list[Sequence]:
-        self._seat()
+        self._clear_seats()
         wanted: list[Sequence] = []
         for seating in self._seatings:
             alive = [(row, m) for row, m in enumerate(seating.members) if m is not None]
@@ -135,31 +144,43 @@ class Scheduler:
             wanted.extend(member for _, member in alive)
         return wanted
 
-    def _seat(self) -> None:
-        """Gives every decoding sequence a row, rebuilding groups that are full, sparse or many."""
-        self._seatings = [
+    def _clear_seats(self) -> None:
+        """Drops groups that are full, sparse or many; their sequences go on from the pool."""
+        keep = [
             seating
             for seating in self._seatings
             if seating.alive >= max(1, ALIVE * len(seating.members)) and seating.group.has_room
         ]
-        seated = {id(m) for seating in self._seatings for m in seating.members}
-        loose = [sequence for sequence in self._decoding if id(sequence) not in seated]
-        if loose and len(self._seatings) >= MAX_GROUPS:
-            self._seatings, loose = [], list(self._decoding)
-        for members in _buckets(loose):
-            room = min(ROOM, max(member.room for member in members))
-            ropes = [layer.rope for layer in self._model.layers]
-            keys = [member.view.keys() for member in members]
-            group = DenseGroup(self._pool, self._model.rotary, ropes, keys, room)
-            self._seatings.append(Seating(group, list(members)))
+        if len(keep) > MAX_GROUPS:
+            keep = []
+        self._seatings = keep
+        seated = {id(member) for seating in keep for member in seating.members}
+        self._prefilling[:0] = [member for member in self._decoding if id(member) not in seated]
+        self._decoding = [member for member in self._decoding if id(member) in seated]
+
+    def _seat(self, batch: Batch, complete: Iterable[tuple[Sequence, Segment]]) -> None:
+        """Copies the keys of sequences that have come to decoding into dense groups."""
+        free = self._model.config.working_set_mib * 2**20
+        free -= sum(seating.group.columns * self._token_bytes for seating in self._seatings)
+        for bucket in _buckets(complete):
+            room = min(ROOM, max(sequence.room for sequence, _ in bucket))
+            columns = len(bucket) * (len(bucket[-1][1].keys.slots) + room)
+            free -= columns * self._token_bytes
+            if free < 0:
+                break
+            group = batch.seat([segment for _, segment in bucket], room)
+            self._seatings.append(Seating(group, [sequence for sequence, _ in bucket]))
 
 
-def _buckets(sequences: Iterable[Sequence]) -> list[list[Sequence]]:
-    """The sequences by length, cut where padding would cost too much."""
-    buckets: list[list[Sequence]] = []
-    for sequence in sorted(sequences, key=lambda s: s.view.length):
-        if buckets and sequence.view.length <= STRETCH * buckets[-1][0].view.length:
-            buckets[-1].append(sequence)
+def _buckets(
+    complete: Iterable[tuple[Sequence, Segment]],
+) -> list[list[tuple[Sequence, Segment]]]:
+    """The sequences by their number of keys, cut where padding would cost too much."""
+    buckets: list[list[tuple[Sequence, Segment]]] = []
+    for entry in sorted(complete, key=lambda entry: len(entry[1].keys.slots)):
+        size = len(entry[1].keys.slots)
+        if buckets and size <= STRETCH * len(buckets[-1][0][1].keys.slots):
+            buckets[-1].append(entry)
         else:
-            buckets.append([sequence])
+            buckets.append([entry])
     return buckets
