@@ -9,6 +9,7 @@ polls at once, searches after their turn, views when they are old, and repositio
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 
 from akv_rsi.errors import OpError, PolicyError
@@ -50,6 +51,7 @@ class World:
     needs: list[set[int]]
 
 
+@cache
 def world(task: TaskRef) -> World:
     """The task: odd seeds are long."""
     rng = Random(f"{task.suite}/{task.seed}")
@@ -100,7 +102,16 @@ class SyntheticEvaluator:
 
     def run(self, specs, tasks, keep=False):
         self.seen.append((tuple(s.id for s in specs), tuple(tasks)))
-        self.totals = Totals(self.totals.episodes + len(specs) * len(tasks), 3, 4, 5)
+        more = len(specs) * len(tasks)
+        total = self.totals
+        self.totals = Totals(
+            *(
+                total.episodes + more,
+                total.shared + more,
+                total.cached + more,
+                total.computed + more,
+            )
+        )
         rows = [[self._episode(spec, task, keep) for task in tasks] for spec in specs]
         for row in rows:
             for episode in row:
@@ -111,16 +122,11 @@ class SyntheticEvaluator:
         return [world(task).trajectory for task in tasks]
 
     def replay_cost(self, spec, trajectories):
-        return replay_cost(spec, trajectories, PRICES, SPAN)
+        return replay(spec, tuple(trajectories))
 
     def _episode(self, spec, task, keep):
         made = world(task)
-        transcript = Transcript(made.trajectory.id, PRICES, SPAN)
-        outcome, success, detail = "done", False, ""
-        try:
-            success = self._play(spec, made, transcript)
-        except (PolicyError, OpError) as error:
-            outcome, detail = "policy_error", f"{type(error).__name__}: {error}"
+        success, outcome, detail, transcript = play(spec, task)
         if spec.id in self.fails:
             outcome, success, detail = self.fails[spec.id], True, "timed out"
         length = made.trajectory.segments[-1].end
@@ -130,40 +136,54 @@ class SyntheticEvaluator:
             length <= SPAN, detail, kept,
         )  # fmt: skip
 
-    def _play(self, spec, made, transcript):
+
+# Searches are run again and again by the tests: what is the same is computed once.
+@cache
+def replay(spec, trajectories):
+    return replay_cost(spec, trajectories, PRICES, SPAN)
+
+
+@cache
+def play(spec, task):
+    """Success, outcome, detail and the transcript of one episode."""
+    made = world(task)
+    transcript = Transcript(made.trajectory.id, PRICES, SPAN)
+    try:
         if spec.kind == "editor":
-            replay = replay_cost(spec, [made.trajectory], PRICES, SPAN)[0]
-            transcript.usage = replay.usage
-            return made.trajectory.segments[-1].end <= SPAN
-        policy = None if spec.kind == "oracle" else open_policy(spec)
-        known, good = 0, True
-        for number, (call, needed) in enumerate(
-            zip(made.trajectory.calls, made.needs, strict=True)
-        ):
-            while known < len(made.trajectory.segments):
-                segment = made.trajectory.segments[known]
-                if segment.end > call.prompt:
-                    break
-                transcript.append(segment)
-                known += 1
-            snapshot = transcript.snapshot()
-            ops = (
-                _hindsight(snapshot, made.needs[number:])
-                if policy is None
-                else policy.decide(snapshot)
-            )
-            transcript.apply(ops)
-            before = transcript._applied.visibility
-            state = before.append(call.prompt - transcript.boundary)
-            transcript.record(call.prompt, call.output)
-            seen = state.visible_ranges
-            for i in needed:
-                segment = made.trajectory.segments[i]
-                good &= any(low <= segment.start and segment.end <= high for low, high in seen)
-            good &= state.next_position <= SPAN
-        if policy is not None:
-            policy.close()
-        return good
+            transcript.usage = replay(spec, (made.trajectory,))[0].usage
+            return made.trajectory.segments[-1].end <= SPAN, "done", "", transcript
+        return judge(spec, made, transcript), "done", "", transcript
+    except (PolicyError, OpError) as error:
+        return False, "policy_error", f"{type(error).__name__}: {error}", transcript
+
+
+@cache
+def opened(spec):
+    return open_policy(spec)
+
+
+def judge(spec, made, transcript):
+    """Plays the conversation under the policy; whether every need was met."""
+    known, good, segments = 0, True, made.trajectory.segments
+    for number, (call, needed) in enumerate(zip(made.trajectory.calls, made.needs, strict=True)):
+        while known < len(segments) and segments[known].end <= call.prompt:
+            transcript.append(segments[known])
+            known += 1
+        snapshot = transcript.snapshot()
+        if spec.kind == "oracle":
+            ops = _hindsight(snapshot, made.needs[number:])
+        else:
+            ops = opened(spec).decide(snapshot)
+        transcript.apply(ops)
+        before = transcript._applied.visibility
+        state = before.append(call.prompt - transcript.boundary)
+        transcript.record(call.prompt, call.output)
+        seen = state.visible_ranges
+        for i in needed:
+            segment = segments[i]
+            good &= any(low <= segment.start and segment.end <= high for low, high in seen)
+        good &= state.next_position <= SPAN
+    return good
 
 
 def _hindsight(snapshot, needs):
