@@ -40,7 +40,7 @@ class Arm:
         self.ledger = Ledger(Spend(config.episodes, float("inf"), float("inf")))
         self.screened: list[Screened] = []
         self.round = 0
-        self._screen = screen
+        self.screen = screen
         self._config = config
         self._final = self.ledger.reserve(Spend(config.finalists * config.validation))
         self._tickets: dict[Heat, int] = {}
@@ -94,7 +94,7 @@ class Arm:
         for draft in [*drafts, *retunes]:
             candidate = replace(draft, born=self.round)
             trials = self._trials(candidate.structure)
-            settled = self._screen.settle(candidate, trials, known, self._config.seed)
+            settled = self.screen.settle(candidate, trials, known, self._config.seed)
             known |= {screened.fingerprint for screened in settled if not screened.fate}
             outcome += settled
         return [_row(screened) for screened in outcome]
@@ -131,7 +131,7 @@ class Arm:
             candidate = screened.candidate
             self.screened.append(screened)
             if screened.fate:
-                self._rejected.append((candidate.structure, self._screen.trial(screened)))
+                self._rejected.append((candidate.structure, self.screen.trial(screened)))
                 continue
             self._known.add(screened.fingerprint)
             heat = self.race.enter(candidate)

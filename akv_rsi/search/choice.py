@@ -9,6 +9,7 @@ from akv_rsi.policies import library
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.search.candidate import Candidate, Score
 from akv_rsi.search.race import Runner
+from akv_rsi.tasks.episode import Episode
 
 ORACLE = PolicySpec("oracle", kind="oracle")
 
@@ -20,10 +21,10 @@ def keep_everything() -> PolicySpec:
 
 @dataclass(frozen=True, slots=True)
 class Finalist:
-    """A candidate with its train and validation scores; ``both`` is over all of these tasks."""
+    """A candidate with its validation ``episodes``; ``both`` is the score with train's as well."""
 
     runner: Runner
-    train: Score
+    episodes: tuple[Episode, ...]
     validation: Score
     both: Score
 

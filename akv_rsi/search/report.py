@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.search.accept import PairedGate
-from akv_rsi.search.candidate import Score, score
 from akv_rsi.search.choice import ORACLE, Choice
 from akv_rsi.search.evaluation import Rows
 from akv_rsi.search.journal import Outcome
 from akv_rsi.search.store import Store
 from akv_rsi.tasks import stats
 from akv_rsi.tasks.episode import Episode
+from akv_rsi.tasks.summary import Row, summarise
 
 if TYPE_CHECKING:
     from akv_rsi.search.stages import Search
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One policy's row: accuracy and cost ratio with 95% limits, on ``n`` tasks."""
-
-    accuracy: float
-    accuracy_ci: tuple[float, float]
-    cost_ratio: float
-    cost_ratio_ci: tuple[float, float]
-    kv_read_share: float
-    n: int
-
-    @classmethod
-    def of(cls, result: Score) -> Row:
-        """The row of a score."""
-        accuracy, ratio = result.accuracy, result.cost_ratio
-        return cls(
-            accuracy.estimate,
-            (accuracy.low, accuracy.high),
-            ratio.estimate,
-            (ratio.low, ratio.high),
-            result.kv_read_share,
-            result.n,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +91,7 @@ class SearchReport:
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON: what ``search --json`` prints."""
-        plain: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
+        plain: dict[str, Any] = _plain(self)
         return plain
 
 
@@ -128,6 +103,15 @@ _PLACE_AND_TIME: dict[str, bool | set[str]] = {
     "rate": True,
     "best": {"policy_path"},
 }
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses as objects, and rows in the form that ``eval --json`` has too."""
+    if isinstance(value, Row):
+        return value.to_json()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def record(search: Search, choice: Choice, rows: Rows) -> SearchReport:
@@ -205,23 +189,23 @@ def _named(search: Search, spec: PolicySpec, rows: Rows) -> Named | None:
     episodes = rows[spec.id]
     if any(episode.outcome == "infrastructure" for episode in episodes):
         return None
-    row = Row.of(score(episodes, rows[search.keep.id], search.evaluator.prices))
+    row = summarise(episodes, rows[search.keep.id], search.evaluator.prices)
     return Named(spec.id, spec.name, dict(spec.tunables), row)
 
 
 def _best(search: Search, choice: Choice, rows: Rows) -> Best:
-    best = choice.best
-    spec = best.candidate.spec
-    test = score(rows[spec.id], rows[search.keep.id], search.evaluator.prices)
+    best, prices = choice.best, search.evaluator.prices
+    spec, train = best.candidate.spec, best.runner.episodes
+    test = summarise(rows[spec.id], rows[search.keep.id], prices)
     return Best(
         id=spec.id,
         operator=best.candidate.operator,
         policy_path=str(search.journal.store.policy_path("best")),
         tunables=dict(spec.tunables),
-        within_budget=test.meets(search.config.budget),
-        train=Row.of(best.train),
-        validation=Row.of(best.validation),
-        test=Row.of(test),
+        within_budget=test.cost_ratio.estimate <= search.config.budget,
+        train=summarise(train, search.full["train"][: len(train)], prices),
+        validation=summarise(best.episodes, search.full["validation"], prices),
+        test=test,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -9,6 +10,7 @@ from typing import Protocol
 from akv_rsi.errors import OpError, PolicyError
 from akv_rsi.policies import library
 from akv_rsi.policies.lint import lint
+from akv_rsi.policies.parity import ParityProof
 from akv_rsi.policies.spec import PolicySpec, TunableValue
 from akv_rsi.policies.tunables import Tunable, tunables_of
 from akv_rsi.search.candidate import Candidate
@@ -98,6 +100,25 @@ class Screen:
             tried.append(self.trial(outcome[-1]))
             values = None
         return outcome
+
+    def prove(self, candidate: Candidate) -> ParityProof | None:
+        """That it decides alike in the sandbox and in plain Python on the recordings; None if not.
+
+        The sandbox goes first: what fails there never runs outside. Editors are no programs: for
+        them there is nothing to prove.
+        """
+        calls = sum(len(recorded.calls) for recorded in self._recordings)
+        digests = []
+        for trusted in (False, True) if candidate.spec.kind == "program" else (True,):
+            try:
+                spec = replace(candidate.spec, trusted=trusted)
+                outcome = self._replays.replay_cost(spec, self._recordings)
+            except (PolicyError, OpError):
+                return None
+            digests.append("-".join(replay.fingerprint for replay in outcome))
+        if len(set(digests)) > 1:
+            return None
+        return ParityProof(calls, hashlib.sha256(digests[0].encode()).hexdigest())
 
     def trial(self, screened: Screened) -> Trial:
         """What the tuner learns from a setting that was never run."""

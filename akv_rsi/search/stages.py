@@ -7,6 +7,7 @@ from itertools import groupby
 
 from akv_rsi.errors import ConfigError, TaskError
 from akv_rsi.policies import library
+from akv_rsi.policies.parity import ParityProof
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.policies.tunables import freeze
 from akv_rsi.search.accept import Judgement, PairedGate, check_gate
@@ -101,7 +102,7 @@ class Search:
 
     def validate(self) -> dict[str, list[Finalist]]:
         """The finalists of every arm on the validation tasks, as one cohort."""
-        runners = {name: arm.finalists() for name, arm in self.arms.items()}
+        runners = {name: self._alike(arm.finalists()) for name, arm in self.arms.items()}
         specs = [self.keep, *(r.candidate.spec for found in runners.values() for r in found)]
         tasks = self.tasks("validation")
         self.watcher.begin("validation", len({spec.id for spec in specs}) * len(tasks))
@@ -136,6 +137,21 @@ class Search:
         for spec in choice.specs:
             rows |= self._run([spec], tasks, keep=True).rows
         return rows
+
+    def _alike(self, runners: list[Runner]) -> list[Runner]:
+        """Those that decide in the sandbox as in plain Python: only they may be exported."""
+        proofs = {r.candidate.id: self._prove(r.candidate) for r in runners}
+        return [r for r in runners if proofs[r.candidate.id] is not None]
+
+    def _prove(self, candidate: Candidate) -> ParityProof | None:
+        screen = self.arms[SEARCH].screen
+
+        def replay() -> Outcome:
+            proof = screen.prove(candidate)
+            return Outcome(proof and {"decisions": proof.decisions, "digest": proof.digest})
+
+        body = self.journal.perform("parity", candidate.id, replay).body
+        return None if body is None else ParityProof(**body)
 
     def _run(
         self, specs: Sequence[PolicySpec], tasks: list[TaskRef], keep: bool = False
@@ -175,12 +191,12 @@ class Search:
         prices, gate = self.evaluator.prices, PairedGate()
         return Race(config.rungs, config.eta, config.target, full, prices, gate)
 
-    def _finalist(self, runner: Runner, row: Sequence[Episode]) -> Finalist:
+    def _finalist(self, runner: Runner, row: tuple[Episode, ...]) -> Finalist:
         prices, done = self.evaluator.prices, len(runner.episodes)
         full = [*self.full["train"][:done], *self.full["validation"]]
         both = score([*runner.episodes, *row], full, prices)
         validation = score(row, self.full["validation"], prices)
-        return Finalist(runner, runner.scores[-1], validation, both)
+        return Finalist(runner, row, validation, both)
 
     def _announce(self, arm: Arm, runner: Runner) -> None:
         if arm.race.incumbent is runner:

@@ -54,8 +54,8 @@ def test_the_report_has_the_promised_shape(finished):
     assert {"id", "policy_path", "tunables", "train", "validation", "test"} <= set(plain["best"])
     row = {"accuracy", "accuracy_ci", "cost_ratio", "cost_ratio_ci", "kv_read_share", "n"}
     for split in ("train", "validation", "test"):
-        assert set(plain["best"][split]) == row
-    assert set(plain["oracle"]["test"]) == row
+        assert row <= set(plain["best"][split])
+    assert row <= set(plain["oracle"]["test"])
     assert all({"name", "test"} <= set(baseline) for baseline in plain["baselines"])
     assert len(plain["baselines"]) == 2
     assert plain["keep_everything"]["test"]["cost_ratio"] == 1.0
