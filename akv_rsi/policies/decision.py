@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 
 from akv_rsi.errors import OpError, PolicyCrash
+from akv_rsi.policies.ranges import intersect, merge, subtract
 from akv_rsi.policies.resident import Asked
 from akv_rsi.types import Drop, Op, Range, Refresh, Repos, Restore, Snapshot
+from akv_rsi.visibility import Run
 
 
 def ops_of(asked: Asked, snapshot: Snapshot) -> tuple[Op, ...]:
@@ -16,11 +19,11 @@ def ops_of(asked: Asked, snapshot: Snapshot) -> tuple[Op, ...]:
     asked for before or after. Raises `PolicyCrash` when a restore lacks the repos it needs.
     """
     boundary, state = snapshot.boundary, snapshot.visibility
-    visible = state.visible_ranges
     drop, restore = _wanted(asked)
-    drop = intersect(subtract(drop, _ranges(asked, "keep")), visible)
-    restore = subtract(intersect(restore, [(0, boundary)]), visible)
-    refresh = intersect(_ranges(asked, "refresh"), merge([*subtract(visible, drop), *restore]))
+    drop, _ = _by_visibility(state.runs, subtract(drop, _ranges(asked, "keep")))
+    _, restore = _by_visibility(state.runs, restore)
+    seen, hidden = _by_visibility(state.runs, _ranges(asked, "refresh"))
+    refresh = merge([*subtract(seen, drop), *intersect(hidden, restore)])
     ops: list[Op] = []
     if drop:
         ops.append(Drop(boundary, tuple(drop)))
@@ -63,55 +66,23 @@ def _wanted(asked: Asked) -> tuple[list[Range], list[Range]]:
     return drop, restore
 
 
+def _by_visibility(runs: Sequence[Run], ranges: Sequence[Range]) -> tuple[list[Range], list[Range]]:
+    """The computed tokens of ``ranges``: those that are visible, and those that are hidden."""
+    visible: list[Range] = []
+    hidden: list[Range] = []
+    for start, end in ranges:
+        at = max(0, bisect_right(runs, start, key=_start) - 1)
+        while at < len(runs) and runs[at].start < end:
+            run = runs[at]
+            part = (max(start, run.start), min(end, run.end))
+            (visible if run.visible else hidden).append(part)
+            at += 1
+    return merge(visible), merge(hidden)
+
+
+def _start(run: Run) -> int:
+    return run.start
+
+
 def _ranges(asked: Asked, verb: str) -> list[Range]:
     return merge((start, end) for said, start, end in asked if said == verb)
-
-
-def merge(ranges: Iterable[Range]) -> list[Range]:
-    """Their union: ascending, disjoint, not even touching, none empty.
-
-    >>> merge([(4, 6), (0, 2), (2, 3), (7, 7)])
-    [(0, 3), (4, 6)]
-    """
-    out: list[Range] = []
-    for start, end in sorted(r for r in ranges if r[0] < r[1]):
-        if out and start <= out[-1][1]:
-            out[-1] = (out[-1][0], max(end, out[-1][1]))
-        else:
-            out.append((start, end))
-    return out
-
-
-def intersect(left: Sequence[Range], right: Sequence[Range]) -> list[Range]:
-    """What two merged lists have in common.
-
-    >>> intersect([(0, 5), (7, 9)], [(3, 8)])
-    [(3, 5), (7, 8)]
-    """
-    out, i, j = [], 0, 0
-    while i < len(left) and j < len(right):
-        start, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
-        if start < end:
-            out.append((start, end))
-        if left[i][1] < right[j][1]:
-            i += 1
-        else:
-            j += 1
-    return out
-
-
-def subtract(left: Sequence[Range], right: Sequence[Range]) -> list[Range]:
-    """What the merged list ``left`` has and ``right`` has not.
-
-    >>> subtract([(0, 9)], [(2, 3), (5, 20)])
-    [(0, 2), (3, 5)]
-    """
-    if not left:
-        return []
-    gaps, at = [], left[0][0]
-    for start, end in right:
-        if start > at:
-            gaps.append((at, start))
-        at = max(at, end)
-    gaps.append((at, max(at, left[-1][1])))
-    return intersect(left, merge(gaps))

@@ -7,9 +7,11 @@ what is new in the conversation, not its length times the number of fields.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import lru_cache
 
+from akv_rsi.policies.ranges import merge
 from akv_rsi.types import Segment, SegmentKind, Snapshot
 
 # (verb, start, end) in the order the policy asked.
@@ -194,18 +196,11 @@ def _numbers(snapshot: Snapshot) -> Numbers:
 
 def _dropped(snapshot: Snapshot) -> set[int]:
     """Ids of the segments of which nothing is visible."""
-    hidden = [(run.start, run.end) for run in snapshot.visibility.runs if not run.visible]
-    if not hidden:
-        return set()
-    out, at = set(), 0
-    for segment in snapshot.segments:
-        covered = segment.start
-        while at < len(hidden) and hidden[at][1] <= covered:
+    segments, out = snapshot.segments, set[int]()
+    starts = [segment.start for segment in segments]
+    for start, end in merge((r.start, r.end) for r in snapshot.visibility.runs if not r.visible):
+        at = bisect_left(starts, start)
+        while at < len(segments) and segments[at].end <= end:
+            out.add(segments[at].id)
             at += 1
-        seen = at
-        while seen < len(hidden) and hidden[seen][0] <= covered < segment.end:
-            covered = hidden[seen][1]
-            seen += 1
-        if covered >= segment.end > segment.start:
-            out.add(segment.id)
     return out

@@ -10,7 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from akv_rsi.errors import PolicyCrash
-from akv_rsi.policies.decision import intersect, merge, ops_of, subtract
+from akv_rsi.policies.decision import ops_of
+from akv_rsi.policies.ranges import intersect, merge, subtract
 from akv_rsi.types import Drop, Op, Range, Refresh, Repos, Restore, Segment, Snapshot
 from akv_rsi.visibility import Visibility
 

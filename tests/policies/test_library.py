@@ -13,7 +13,7 @@ from conversations import Talk, opening, random_talk, random_turns, recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from akv_rsi.errors import ConfigError
+from akv_rsi.errors import ConfigError, PolicyCrash
 from akv_rsi.policies import library
 from akv_rsi.policies.editor import Edit, editable
 from akv_rsi.policies.open import open_policy
@@ -101,6 +101,49 @@ def test_any_tunables_decide_validly(name: str, seed: int, data: st.DataObject) 
     with open_policy(library.spec(name, **values)) as policy:
         for snapshot in random_turns(talk, rng, 8):
             talk.apply(policy.decide(snapshot))
+
+
+ARBITRARY = """
+from akv_rsi.policies.dsl import Context, drop, keep, refresh, repos, restore, tunable
+
+A = tunable("a", 1, 1000, default=1)
+B = tunable("b", 1, 1000, default=1)
+SPARE = tunable("spare", 0, 1, default=1)
+
+
+def policy(ctx: Context) -> None:
+    for seg in ctx.segments:
+        dice = (seg.id * A + ctx.turn * B + A * B) % 11
+        part = seg[dice % 3 : seg.tokens - dice % 4]
+        if dice < 4 and (not SPARE or (seg.age >= 1 and not seg.pinned)):
+            drop(seg if dice % 2 else part)
+        elif dice == 4:
+            keep(part)
+        elif dice == 5:
+            restore(part)
+        elif dice < 8:
+            refresh(seg)
+    if (A + ctx.turn) % 3:
+        repos()
+"""
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 1000), st.integers(1, 1000), st.integers(0, 1), st.integers(0, 1000))
+def test_any_decision_is_valid_or_refused_by_name(a: int, b: int, spare: int, seed: int) -> None:
+    tunables = (("a", a), ("b", b), ("spare", spare))
+    spec = PolicySpec("any", source=ARBITRARY, tunables=tunables, trusted=True)
+    talk, rng = random_talk(seed)
+    with open_policy(spec) as policy:
+        for snapshot in random_turns(talk, rng, 10):
+            try:
+                ops = policy.decide(snapshot)
+            except PolicyCrash as error:
+                known = ("drop of the current turn", "drop of the pinned", "call repos() with it")
+                assert any(words in str(error) for words in known), error
+                assert not spare or "call repos() with it" in str(error)
+            else:
+                talk.apply(ops)
 
 
 def rng_span(seed: int) -> int:
