@@ -1,1 +1,96 @@
-"""The `akv-rsi` command; one file per sub-command."""
+"""The `akv-rsi` command; one file per sub-command.
+
+Commands are named here and imported when they are called, so `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError, Parameter
+
+from akv_rsi.errors import AkvError, CapabilityError, ConfigError, LintError
+
+# Exit codes: what was asked for cannot be done; it was tried and failed; Ctrl-C.
+BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
+# Name: where it is, what it does, an example.
+_COMMANDS = {
+    "search": (
+        "akv_rsi.cli.search:search",
+        "Find the best policy within a cost budget.",
+        "akv-rsi search --budget 0.8 --seed 1",
+    ),
+    "eval": (
+        "akv_rsi.cli.eval:evaluate",
+        "Evaluate policies on tasks.",
+        "akv-rsi eval rolling_drop my_policy.py --tasks 24",
+    ),
+    "export": (
+        "akv_rsi.cli.export:export",
+        "Write a found policy as a plain Python module.",
+        "akv-rsi export runs/20260101-120000-0.8-0 --output policy.py",
+    ),
+    "runs list": (
+        "akv_rsi.cli.runs:list_runs",
+        "List the runs, the oldest first.",
+        "akv-rsi runs list",
+    ),
+    "runs show": (
+        "akv_rsi.cli.runs:show",
+        "Show what a run found, or how far it is.",
+        "akv-rsi runs show runs/20260101-120000-0.8-0",
+    ),
+    "doctor": (
+        "akv_rsi.cli.doctor:doctor",
+        "Check this machine and the engine on it.",
+        "akv-rsi doctor",
+    ),
+}
+
+
+def build_app() -> App:
+    """The command line as an object."""
+    app = App(
+        name="akv-rsi",
+        help="Finds the KV-cache policy that makes your agents cheaper without making them worse.",
+        help_epilogue="Example: akv-rsi search --budget 0.8",
+        default_parameter=Parameter(negative=""),
+    )
+    groups = {"": app, "runs": App(name="runs", help="List and show runs.")}
+    app.command(groups["runs"])
+    for path, (place, about, example) in _COMMANDS.items():
+        group, _, name = path.rpartition(" ")
+        groups[group].command(place, name=name, help=about, help_epilogue=f"Example: {example}")
+    app.register_install_completion_command(help="Install completion for your shell.")
+    return app
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line and returns its exit code; errors are one line on stderr."""
+    try:
+        outcome = build_app()(
+            list(arguments),
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
+    except CycloptsError as error:
+        return _fail(" ".join(str(error).split()), BAD_INPUT)
+    except (ConfigError, LintError, CapabilityError) as error:
+        return _fail(str(error), BAD_INPUT)
+    except AkvError as error:
+        return _fail(str(error), FAILURE)
+    except KeyboardInterrupt:
+        return _fail("interrupted; what was recorded is kept", INTERRUPTED)
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _fail(line: str, code: int) -> int:
+    print(f"akv-rsi: {line}", file=sys.stderr)
+    return code
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,107 @@
+"""How commands show things: tables for people, JSON for programs, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from akv_rsi.tasks.stats import Interval
+from akv_rsi.tasks.summary import Row
+
+
+def print_json(value: Any) -> None:
+    """``value`` as JSON on stdout."""
+    print(json.dumps(value, indent=2, allow_nan=False))
+
+
+def rows_table(rows: Iterable[tuple[str, Row | None]], title: str = "") -> Table:
+    """A table of policies; a row that is None could not be had."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("policy", overflow="fold")
+    for name in ("accuracy", "in span", "beyond", "cost ratio", "KV reads", "tasks"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, row in rows:
+        if row is None:
+            table.add_row(name, *["-"] * 6)
+            continue
+        table.add_row(
+            name,
+            interval(row.accuracy),
+            _short(row.in_span),
+            _short(row.beyond_span),
+            interval(row.cost_ratio),
+            f"{row.kv_read_share:.0%}",
+            str(row.n),
+        )
+    return table
+
+
+def interval(value: Interval | tuple[float, float, float], sign: str = "") -> str:
+    """An estimate with its limits.
+
+    >>> interval((0.9, 0.85, 0.94))
+    '0.900 (0.850 to 0.940)'
+    """
+    estimate, low, high = value
+    return f"{estimate:{sign}.3f} ({low:{sign}.3f} to {high:{sign}.3f})"
+
+
+def _short(value: Interval | None) -> str:
+    return "-" if value is None else f"{value.estimate:.3f}"
+
+
+class Bars:
+    """A `Watcher` with one progress bar per phase, on stderr; lines appear above them."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("episodes"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._progress.stop()
+
+    def begin(self, phase: str, episodes: int) -> None:
+        """A new bar; the one before is full."""
+        self._finish()
+        self._task = self._progress.add_task(phase, total=episodes)
+
+    def advance(self, episodes: int) -> None:
+        """The current bar grows."""
+        if self._task is not None:
+            self._progress.advance(self._task, episodes)
+
+    def say(self, line: str) -> None:
+        """A line above the bars."""
+        self.console.print(line, highlight=False)
+
+    def _finish(self) -> None:
+        for task in self._progress.tasks:
+            self._progress.update(
+                task.id, total=max(task.completed, 1), completed=max(task.completed, 1)
+            )

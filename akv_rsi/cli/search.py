@@ -1,0 +1,147 @@
+"""`akv-rsi search`: find the best policy within a cost budget."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from akv_rsi.cli.output import Bars, interval, print_json, rows_table
+from akv_rsi.config import EngineConfig, from_mapping
+from akv_rsi.errors import ConfigError
+from akv_rsi.search.config import QUICK, SearchConfig
+from akv_rsi.search.loop import run
+from akv_rsi.search.report import SearchReport
+from akv_rsi.search.store import Store, read_config
+from akv_rsi.tasks.cost import load_prices
+from akv_rsi.tasks.evaluator import Evaluator, EvaluatorConfig
+from akv_rsi.tasks.load import find_model, load_agent
+from akv_rsi.tasks.suites import BUILT_IN, load_suite
+
+
+def search(
+    *,
+    budget: float = 0.8,
+    seed: int = 0,
+    suite: tuple[str, ...] = BUILT_IN,
+    model: str = "reference",
+    prices: str = "claude",
+    proposer: str = "grammar",
+    episodes: int | None = None,
+    quick: bool = False,
+    full: bool = False,
+    runs: Path = Path("runs"),
+    resume: Path | None = None,
+    workers: int | None = None,
+    json: bool = False,
+) -> None:
+    """Find the best policy at a share of the cost of keeping everything.
+
+    Hand-written policies and best-of-N run beside the search, with the same number of episodes.
+    The sealed test is read once, at the end. A run that was stopped goes on with --resume.
+
+    Args:
+        budget: The cost allowed, as a share of keeping everything: above 0, at most 1.
+        seed: Of the search; the same seed gives the same archive.
+        suite: repo, web, tools, or package.module:factory of your own; may be repeated.
+        model: reference, or a folder with a model.
+        prices: claude, deepseek, gpt, gpu, or a .json file.
+        proposer: Who thinks of new policies.
+        episodes: Task episodes that each of search, best-of-N and hand-written policies may spend.
+        quick: Half a minute instead of minutes: few tasks and few candidates.
+        full: Test on twice as many tasks, and every hand-written policy.
+        runs: Where run directories are made.
+        resume: A run directory to continue; its own configuration is used.
+        workers: Processes that run episodes; results do not depend on it. Default: one per core.
+        json: Print the result as JSON.
+    """
+    if resume is None:
+        asked = {"budget": budget, "seed": seed, "suites": suite, "model": model}
+        asked |= {"prices": prices, "proposer": proposer, "full": full}
+        config = _configure(asked, episodes, quick)
+    else:
+        config = _recorded(resume)
+    evaluator = _evaluator(config, workers)
+    store = Store.open(resume) if resume else Store.create(_fresh(runs, config), asdict(config))
+    with store, evaluator, Bars() as bars:
+        evaluator.on_episode = lambda _: bars.advance(1)
+        bars.say(f"run {store.path}")
+        report = run(config, evaluator, store, bars)
+    if json:
+        print_json(report.as_json())
+    else:
+        show(report, Console())
+
+
+def show(report: SearchReport, console: Console) -> None:
+    """The summary of a finished search, for people."""
+    rows = [("best", report.best.test), ("keep everything", report.keep_everything.test)]
+    rows.append(("oracle (hindsight)", report.oracle and report.oracle.test))  # type: ignore[arg-type]
+    rows.append(("best of N", report.best_of_n and report.best_of_n.test))  # type: ignore[arg-type]
+    rows += [(_label(n.name, n.tunables), n.test) for n in report.baselines]
+    console.print(rows_table(rows, f"Sealed test, budget {report.budget:g}"))
+    for pair in report.comparisons:
+        inside = "" if pair.in_span is None else f", in span {interval(pair.in_span, '+')}"
+        console.print(
+            f"best against {pair.against}: {pair.verdict}; accuracy {interval(pair.accuracy, '+')}"
+            f"{inside}, cost {pair.cost[0]:+.1%}",
+            highlight=False,
+        )
+    if not report.best.within_budget:
+        console.print("No policy within the budget was found: this one comes nearest.")
+    console.print(
+        f"{report.evaluations} episodes in {report.wall_s:.0f} s ({report.rate:.1f}/s), "
+        f"{report.candidates} candidates of {report.proposals} proposals, "
+        f"{report.cached_share:.0%} of prompt tokens from the cache",
+        highlight=False,
+    )
+    console.print(f"policy: {report.best.policy_path}", highlight=False, soft_wrap=True)
+
+
+def _label(name: str, tunables: dict[str, int | float]) -> str:
+    return " ".join([name, *(f"{key}={value:.4g}" for key, value in tunables.items())])
+
+
+def _configure(asked: dict[str, Any], episodes: int | None, quick: bool) -> SearchConfig:
+    chosen: dict[str, Any] = {**(QUICK if quick else {}), **asked}
+    if episodes is not None:
+        chosen["episodes"] = episodes
+    if asked["full"]:
+        chosen["test"] = 2 * chosen.get("test", SearchConfig().test)
+    return SearchConfig(**chosen)
+
+
+def _recorded(path: Path) -> SearchConfig:
+    """The configuration of a run; JSON knows no tuples."""
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in read_config(path).items()}
+    return from_mapping(SearchConfig, values)
+
+
+def _evaluator(config: SearchConfig, workers: int | None) -> Evaluator:
+    """Everything that was asked for is looked at here, before a run directory is made."""
+    for name in config.suites:
+        load_suite(name)
+    find_model(config.model)
+    if workers is not None and workers < 0:
+        raise ConfigError(f"workers must not be negative, not {workers}")
+    count = os.cpu_count() or 1 if workers is None else workers
+    return Evaluator(
+        partial(load_agent, config.model, EngineConfig(threads=1)),
+        load_prices(config.prices),
+        EvaluatorConfig(workers=count, budget=config.budget),
+    )
+
+
+def _fresh(runs: Path, config: SearchConfig) -> Path:
+    """A directory name that is not taken yet."""
+    stem = f"{datetime.now():%Y%m%d-%H%M%S}-{config.budget:g}-{config.seed}"
+    path, serial = runs / stem, 1
+    while path.exists():
+        serial += 1
+        path = runs / f"{stem}-{serial}"
+    return path
