@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from akv_rsi.errors import TaskError
 from akv_rsi.tasks.cost import PriceModel
 from akv_rsi.tasks.episode import Episode
@@ -96,6 +98,24 @@ def summarise(
         failures=sum(a.outcome == "policy_error" for a, _ in both),
         excluded=len(ours) - len(both),
     )
+
+
+def engine_figures(episodes: Sequence[Episode]) -> dict[str, float]:
+    """What the engine measured over all calls: sums of tokens; times as medians and 95% quantiles.
+
+    Keys are those of `Measured`; times are seconds, as met in the batches of the run. Empty without
+    measurements.
+    """
+    calls = [measured for episode in episodes for measured in episode.measured]
+    if not calls:
+        return {}
+    figures: dict[str, float] = {"calls": len(calls)}
+    for name in ("prompt", "cached", "prefilled", "refreshed", "attended", "output"):
+        figures[name] = sum(getattr(call, name) for call in calls)
+    for name in ("ttft", "itl"):
+        p50, p95 = np.quantile([getattr(call, name) for call in calls], [0.5, 0.95])
+        figures |= {f"{name}_p50": float(p50), f"{name}_p95": float(p95)}
+    return figures
 
 
 def _accuracy(episodes: Sequence[Episode]) -> Interval | None:

@@ -121,6 +121,16 @@ def toy_suite(name: str) -> ToySuite:
     return ToySuite(name)
 
 
+def own_suite() -> ToySuite:
+    """What ``--suite toy:own_suite`` names."""
+    return ToySuite("toy")
+
+
+def plain_suite() -> ToySuite:
+    """The same without hindsight and expert."""
+    return ToySuite("plain")
+
+
 def toy_format() -> WordFormat:
     return WordFormat(vocabulary(WORDS), reliable_span=SPAN)
 

@@ -1,0 +1,182 @@
+"""`akv-rsi eval`: policies on tasks, built-in ones or files, against keeping everything."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from akv_rsi.cli.output import Bars, print_json, rows_table
+from akv_rsi.config import EngineConfig
+from akv_rsi.errors import ConfigError, PolicyError
+from akv_rsi.policies import library
+from akv_rsi.policies.open import read_policy
+from akv_rsi.policies.spec import PolicySpec, TunableValue
+from akv_rsi.tasks.cost import load_prices
+from akv_rsi.tasks.episode import Episode, Split, TaskRef
+from akv_rsi.tasks.evaluator import Evaluator, EvaluatorConfig
+from akv_rsi.tasks.load import find_model, load_agent
+from akv_rsi.tasks.replay import Replay
+from akv_rsi.tasks.suites import BUILT_IN, load_suite, task_refs
+from akv_rsi.tasks.summary import Row, engine_figures, summarise
+
+ORACLE = PolicySpec("oracle", kind="oracle")
+FULL = library.spec("full")
+TASKS = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """One policy's part of the result. ``row`` is None where the suites offer no hindsight."""
+
+    label: str
+    spec: PolicySpec
+    row: Row | None
+    engine: dict[str, float]
+    detail: str
+
+
+def evaluate(
+    *policies: str,
+    suite: tuple[str, ...] = BUILT_IN,
+    split: Split = "validation",
+    tasks: int | None = None,
+    seed: int = 0,
+    model: str = "reference",
+    prices: str = "claude",
+    budget: float = 0.8,
+    workers: int | None = None,
+    full: bool = False,
+    json: bool = False,
+) -> None:
+    """Evaluate policies on tasks: accuracy, and cost against keeping everything.
+
+    A policy is a file, an exported module, ``oracle``, or a built-in one, with its numbers if they
+    are to differ from the defaults: ``rolling_drop:keep=4``. Without any, all built-in ones and
+    the oracle are evaluated.
+
+    Args:
+        policies: Names or files.
+        suite: repo, web, tools, or package.module:factory of your own; may be repeated.
+        split: train, validation or test.
+        tasks: How many tasks, taken from the suites in turn. Default: 96, or 192 with --full.
+        seed: Of the intervals' resampling.
+        model: reference, or a folder with a model.
+        prices: claude, deepseek, gpt, gpu, or a .json file.
+        budget: The budget that policies are told.
+        workers: Processes that run episodes; results do not depend on it. Default: one per core.
+        full: Twice as many tasks.
+        json: Print the result as JSON.
+    """
+    count = tasks if tasks is not None else TASKS * (1 + full)
+    chosen = [_spec(name) for name in policies] or [*map(library.spec, library.names()), ORACLE]
+    labels = list(policies) or [*library.names(), ORACLE.name]
+    refs = task_refs(suite, split, count)
+    with _evaluator(suite, model, prices, budget, workers) as evaluator, Bars() as bars:
+        evaluator.on_episode = lambda _: bars.advance(1)
+        results = _run(evaluator, bars, dict(zip(labels, chosen, strict=True)), refs, seed)
+    about: dict[str, Any] = {"suites": list(suite), "split": split, "tasks": count, "seed": seed}
+    about |= {"model": model, "prices": prices, "budget": budget}
+    if json:
+        print_json(about | {"policies": [_plain(result) for result in results]})
+    else:
+        _show(results, f"{count} {split} tasks of {', '.join(suite)}; {prices} prices")
+    for result in results:
+        if result.row is not None and result.row.failures == result.row.n:
+            raise PolicyError(f"{result.label} failed on every task: {result.detail}")
+
+
+def _run(
+    evaluator: Evaluator,
+    bars: Bars,
+    named: dict[str, PolicySpec],
+    refs: Sequence[TaskRef],
+    seed: int,
+) -> list[Evaluated]:
+    """Every named policy's result, in order; keep-everything runs too, to compare with."""
+    scripts = [script for script in evaluator.scripts(refs) if script is not None]
+    # Replays come first: what is wrong with a policy shows there before any model runs.
+    fixed = {label: evaluator.replay_cost(spec, scripts) for label, spec in named.items()}
+    full_fixed = evaluator.replay_cost(FULL, scripts)
+    distinct = {spec.id: spec for spec in (FULL, *named.values())}
+    bars.begin("episodes", len(distinct) * len(refs))
+    rows = dict(zip(distinct, evaluator.run(list(distinct.values()), refs, keep=True), strict=True))
+    return [
+        Evaluated(
+            label,
+            spec,
+            _row(evaluator, rows[spec.id], rows[FULL.id], (fixed[label], full_fixed), seed),
+            engine_figures(rows[spec.id]),
+            next((e.detail for e in rows[spec.id] if e.outcome != "done"), ""),
+        )
+        for label, spec in named.items()
+    ]
+
+
+def _row(
+    evaluator: Evaluator,
+    ours: Sequence[Episode],
+    full: Sequence[Episode],
+    fixed: tuple[Sequence[Replay], Sequence[Replay]],
+    seed: int,
+) -> Row | None:
+    if any(e.policy == ORACLE.id and e.outcome == "infrastructure" for e in ours):
+        return None
+    return summarise(ours, full, evaluator.prices, seed, fixed if fixed[1] else None)
+
+
+def _spec(name: str) -> PolicySpec:
+    """The policy that ``name`` names on the command line."""
+    base, _, rest = name.partition(":")
+    values = dict(_assignment(part) for part in rest.split(",")) if rest else {}
+    if base in library.names():
+        return library.spec(base, **values)
+    if base == ORACLE.name and not values:
+        return ORACLE
+    if not base.endswith(".py") and not Path(base).is_file():
+        known = ", ".join((*library.names(), ORACLE.name))
+        raise ConfigError(f"unknown policy {name!r}: use {known}, or a .py file")
+    return replace(read_policy(base), tunables=tuple(sorted(values.items())))
+
+
+def _assignment(text: str) -> tuple[str, TunableValue]:
+    key, _, value = text.partition("=")
+    try:
+        return key, int(value) if value.lstrip("-").isdigit() else float(value)
+    except ValueError as error:
+        raise ConfigError(f"{text!r} sets no number: write name=value, as in keep=4") from error
+
+
+def _evaluator(
+    suites: Sequence[str], model: str, prices: str, budget: float, workers: int | None
+) -> Evaluator:
+    """Everything that was asked for is looked at before processes start."""
+    for name in suites:
+        load_suite(name)
+    find_model(model)
+    count = os.cpu_count() or 1 if workers is None else workers
+    return Evaluator(
+        partial(load_agent, model, EngineConfig(threads=1)),
+        load_prices(prices),
+        EvaluatorConfig(workers=count, budget=budget),
+    )
+
+
+def _plain(result: Evaluated) -> dict[str, Any]:
+    about: dict[str, Any] = {"name": result.label, "tunables": dict(result.spec.tunables)}
+    row = result.row.to_json() if result.row else dict.fromkeys(("accuracy", "cost_ratio"))
+    return about | row | {"engine": result.engine}
+
+
+def _show(results: Sequence[Evaluated], title: str) -> None:
+    console = Console()
+    console.print(rows_table([(result.label, result.row) for result in results], title))
+    for result in results:
+        if result.detail:
+            lost = result.row and result.row.failures + result.row.excluded
+            console.print(f"{result.label}: {lost or 'all'} tasks ended early: {result.detail}")
