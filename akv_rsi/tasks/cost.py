@@ -10,7 +10,7 @@ cache's end, everything behind an edit of the text and, besides, what a Refresh 
 **uncached** input; all of it is **written** too, except by an auxiliary call, whose prompt nobody
 reads again. Whether a call's **output** stays in the cache is the price model's choice: most APIs
 cache prompts only, so an answer comes back as input of the next call and is written then; engines
-keep it, but for the last token, which no forward pass has seen.
+keep it.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def charge(call: Call, cache_end: int, applied: Applied) -> Usage:
 
 def cache_end(call: Call, prices: PriceModel) -> int:
     """How many leading tokens of the conversation are cached after ``call``."""
-    return call.prompt + (max(call.output - 1, 0) if prices.caches_output else 0)
+    return call.prompt + (call.output if prices.caches_output else 0)
 
 
 def usages(trajectory: Trajectory, prices: PriceModel) -> Iterator[Usage]:

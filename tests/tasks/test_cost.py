@@ -38,9 +38,9 @@ def test_keep_everything_by_hand() -> None:
     )
 
 
-def test_an_engine_keeps_the_answer_but_for_its_last_token() -> None:
+def test_an_engine_keeps_the_answer() -> None:
     steps = list(usages(trajectory(Call(100, 0, 10), Call(150, 110, 5)), ENGINE))
-    assert steps[1] == Usage(1, 41, 109, 41, 5)
+    assert steps[1] == Usage(1, 40, 110, 40, 5)
 
 
 def test_dropped_tokens_are_not_read_and_restored_ones_are_again() -> None:
@@ -54,8 +54,8 @@ def test_dropped_tokens_are_not_read_and_restored_ones_are_again() -> None:
             ENGINE,
         )
     )
-    assert [s.cached for s in steps] == [0, 69, 154]
-    assert [s.uncached for s in steps] == [100, 41, 16]
+    assert [s.cached for s in steps] == [0, 70, 155]
+    assert [s.uncached for s in steps] == [100, 40, 15]
 
 
 def test_refreshed_tokens_are_computed_instead_of_read() -> None:
@@ -214,7 +214,7 @@ def test_a_trajectory_costs_the_sum_of_its_calls(t: Trajectory, prices: PriceMod
 def test_keeping_everything_computes_each_token_once(t: Trajectory) -> None:
     """Under an engine's cache all but the sampled tokens are computed exactly once."""
     last = t.calls[-1]
-    sampled = sum(max(c.output - 1, 0) for c in t.calls[:-1])
+    sampled = sum(c.output for c in t.calls[:-1])
     assert usage_of(t, ENGINE).uncached == last.prompt - sampled
 
 
