@@ -120,7 +120,8 @@ class Engine:
         """Forgets a request in whatever state it is; False when it is not in work."""
         for sequence in self._scheduler:
             if sequence.number == number:
-                self._retire(sequence, keep=True)
+                self._scheduler.remove(sequence)
+                sequence.release(self._pool, keep=True)
                 return True
         return False
 
@@ -131,7 +132,7 @@ class Engine:
 
     def check(self) -> None:
         """Asserts every invariant of pool and tree."""
-        running = [sequence for sequence in self._scheduler if sequence.lease is not None]
+        running = self._scheduler.holding
         leases = [sequence.lease.pages for sequence in running if sequence.lease is not None]
         self._pool.check([*self._tree.holders(), *leases])
         self._tree.check([sequence.node for sequence in running])
@@ -204,7 +205,7 @@ class Engine:
 
     def _finish(self, sequence: Running) -> Completion:
         completion = sequence.completion()
-        self._retire(sequence, keep=True)
+        self._scheduler.close(sequence)
         stats = self._stats
         self._stats = replace(
             stats,
@@ -218,12 +219,9 @@ class Engine:
         return completion
 
     def _fail(self, sequence: Running, error: EngineError) -> tuple[int, Outcome]:
-        self._retire(sequence, keep=False)
-        return sequence.number, type(error)(f"request {sequence.number}: {error}")
-
-    def _retire(self, sequence: Running, keep: bool) -> None:
         self._scheduler.remove(sequence)
-        sequence.release(self._pool, keep)
+        sequence.release(self._pool, keep=False)
+        return sequence.number, type(error)(f"request {sequence.number}: {error}")
 
     def _count_pass(self, batch: Batch) -> None:
         stats = self._stats

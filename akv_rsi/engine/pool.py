@@ -87,8 +87,9 @@ class PagePool:
         return len(self._free)
 
     def pages_of(self, slots: Ints) -> Ints:
-        """The distinct pages of ``slots``, ascending."""
-        return np.unique(slots // self.page_size)
+        """The distinct pages of ``slots``, which a lease grants page by page."""
+        pages = slots // self.page_size
+        return pages[np.flatnonzero(np.diff(pages, prepend=-1))]
 
     def pages_needed(self, count: int, after: int | None = None) -> int:
         """Free pages a lease of ``count`` slots takes when it continues behind slot ``after``."""

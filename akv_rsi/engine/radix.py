@@ -169,9 +169,10 @@ class RadixTree:
         if node.tokens.size and not node.children and node.locks == 1:
             node.tokens = np.concatenate((node.tokens, tokens))
             node.slots = np.concatenate((node.slots, slots))
-            new = np.setdiff1d(self._pool.pages_of(slots), node.pages)
+            new = self._pool.pages_of(slots)
+            new = new[new != node.pages[-1]]
             self._pool.retain(new)
-            node.pages = np.union1d(node.pages, new)
+            node.pages = np.concatenate((node.pages, new))
             return node
         return self._attach(node, Node(node, int(tokens[0]), tokens, slots, birth))
 
@@ -211,6 +212,7 @@ class RadixTree:
             for node in root:
                 assert node.locks == locks[id(node)], "locks differ from the cursors"
                 assert np.array_equal(node.pages, self._pool.pages_of(node.slots))
+                assert len(np.unique(node.pages)) == len(node.pages), "a page held twice by a node"
                 slots = set(node.slots.tolist())
                 assert len(slots) == len(node.slots), "one slot twice in a node"
                 assert seen.isdisjoint(slots), "one slot in two nodes"

@@ -56,11 +56,17 @@ class Scheduler:
         self._waiting: deque[Sequence] = deque()
         self._prefilling: list[Sequence] = []
         self._decoding: list[Sequence] = []
+        self._closing: list[Sequence] = []
         self._seatings: list[Seating] = []
 
     def __iter__(self) -> Iterator[Sequence]:
         """All unfinished sequences."""
         yield from (*self._decoding, *self._prefilling, *self._waiting)
+
+    @property
+    def holding(self) -> list[Sequence]:
+        """All sequences with a lease: running ones, and finished ones that still close."""
+        return [sequence for sequence in (*self, *self._closing) if sequence.lease is not None]
 
     @property
     def busy(self) -> bool:
@@ -83,6 +89,8 @@ class Scheduler:
             sequence = self._waiting[0]
             if sequence.admit(self._pool):
                 self._prefilling.append(self._waiting.popleft())
+            elif self._closing:
+                self._release_closing()
             elif self.running:
                 break
             else:
@@ -124,12 +132,30 @@ class Scheduler:
             self._decoding.append(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        """Takes a sequence out of every queue."""
+        """Takes a sequence out of every queue and off its seat."""
+        self._dequeue(sequence)
+        for seating in self._seatings:
+            seating.members = [None if m is sequence else m for m in seating.members]
+
+    def _dequeue(self, sequence: Sequence) -> None:
         for queue in (self._waiting, self._prefilling, self._decoding):
             if sequence in queue:
                 queue.remove(sequence)
-        for seating in self._seatings:
-            seating.members = [None if m is sequence else m for m in seating.members]
+
+    def close(self, sequence: Sequence) -> None:
+        """Takes a finished sequence out, its KV into the tree.
+
+        Its last token has none yet. While its row in a dense group lives, it is computed along with
+        the next pass: the next call of the same conversation then finds all of it.
+        """
+        seated = any(sequence in seating.members for seating in self._seatings)
+        fits = sequence.upcoming_position < self._model.max_positions
+        if seated and sequence.decodes and fits:
+            self._dequeue(sequence)
+            self._closing.append(sequence)
+        else:
+            self.remove(sequence)
+            sequence.release(self._pool, keep=True)
 
     def _plan_decodes(self, batch: Batch) -> list[Sequence]:
         self._clear_seats()
@@ -140,9 +166,18 @@ class Scheduler:
             rows = batch.add_rows(fed[:, 0], fed[:, 1], fed[:, 2])
             seating.group.begin(np.array([row for row, _ in alive]), fed[:, 1])
             batch.groups.append((seating.group, rows))
-            batch.keep(range(rows.start, rows.stop))
-            wanted.extend(member for _, member in alive)
+            for row, (_, member) in enumerate(alive, rows.start):
+                if member not in self._closing:
+                    batch.keep([row])
+                    wanted.append(member)
+        self._release_closing()
         return wanted
+
+    def _release_closing(self) -> None:
+        closing, self._closing = self._closing, []
+        for sequence in closing:
+            self.remove(sequence)
+            sequence.release(self._pool, keep=True)
 
     def _clear_seats(self) -> None:
         """Drops groups that are full, sparse or many; their sequences go on from the pool."""
