@@ -60,7 +60,7 @@ def reference_config(words: int, rope_theta: float) -> LlamaConfig:
         num_key_value_heads=1,
         head_dim=128,
         rope_parameters={"rope_type": "default", "rope_theta": rope_theta},
-        max_position_embeddings=TRAINED_SPAN,
+        max_position_embeddings=4096,  # it runs past the span it was trained on, and fails there
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=None,
