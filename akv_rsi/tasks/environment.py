@@ -67,6 +67,7 @@ class Hindsight(Protocol):
         ...
 
 
+@runtime_checkable
 class Suite(Protocol):
     """A family of tasks. ``--suite package.module:factory`` names a callable that returns one."""
 
