@@ -10,13 +10,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from akv_rsi.errors import EngineError
@@ -27,7 +30,7 @@ Report = Callable[[Any], None]
 Job = Callable[[S, Report], Any]
 
 _ATTEMPTS = 2
-_GRACE_S = 2.0
+_GRACE_S = 1.0
 
 
 @dataclass(slots=True)
@@ -82,14 +85,16 @@ class WorkerPool(Generic[S]):
     def close(self) -> None:
         """Ends the workers. The pool can be used again: it then starts new ones."""
         for worker in self._workers:
-            worker.pipe.close()
-        for worker in self._workers:
-            worker.process.terminate()
-        for worker in self._workers:
-            worker.process.join(_GRACE_S)
-            if worker.process.exitcode is None:
-                worker.process.kill()
-                worker.process.join()
+            worker.pipe.close()  # an idle worker ends by itself then
+        processes = [worker.process for worker in self._workers]
+        for end in (None, BaseProcess.terminate, BaseProcess.kill):
+            alive = [process for process in processes if process.is_alive()]
+            for process in alive:
+                if end is not None:
+                    end(process)
+            deadline = monotonic() + _GRACE_S
+            for process in alive:
+                process.join(max(0.0, deadline - monotonic()))
         self._workers.clear()
         self._local = None
 
@@ -166,6 +171,7 @@ def _start(setup: Callable[[], Any]) -> _Worker:
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Processes started meanwhile never see Ctrl-C: they inherit the mask."""
+    resource_tracker.ensure_running()  # left to itself it starts with the first, and unmasks
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -176,6 +182,7 @@ def _interrupts_held() -> Iterator[None]:
 def _work(pipe: Connection, setup: Callable[[], Any]) -> None:
     """The life of a worker: jobs in, reports and results out, until the pipe closes."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # clean up what libraries left open
     state: Any = None
     while True:
         try:
