@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 VOCAB = 97
 
-_SHAPE: dict[str, Any] = {
+SHAPE: dict[str, Any] = {
     "vocab_size": VOCAB,
     "hidden_size": 48,
     "intermediate_size": 64,
@@ -75,6 +75,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "glm4": {"model_type": "glm4", "partial_rotary_factor": 0.5},
     "olmo2": {"model_type": "olmo2"},
     "smollm3": {"model_type": "smollm3", "no_rope_layers": [1, 0, 1]},
+    "gpt-oss": {
+        "model_type": "gpt_oss",
+        "sliding_window": 9,
+        "layer_types": _SLIDING,
+        "rope_parameters": _YARN,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+    },
 }
 
 
@@ -82,7 +90,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 def tiny(name: str, seed: int = 0) -> Any:
     """The model ``name`` of `CONFIGS` with seeded random weights: fp32, eager, evaluation mode."""
     given = dict(CONFIGS[name])
-    config = AutoConfig.for_model(given.pop("model_type"), **{**_SHAPE, **given})
+    config = AutoConfig.for_model(given.pop("model_type"), **{**SHAPE, **given})
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")

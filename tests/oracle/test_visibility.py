@@ -130,7 +130,7 @@ class TwoBookkeepers(RuleBasedStateMachine):
 
 TestTwoBookkeepers = TwoBookkeepers.TestCase
 TestTwoBookkeepers.settings = settings(
-    max_examples=100, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=18, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
