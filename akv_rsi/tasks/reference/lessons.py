@@ -143,7 +143,7 @@ def write_lesson(
 
 
 def write_recap(env: ScriptedEnvironment, chat: ChatFormat, turns: int) -> Lesson:
-    """The first ``turns`` of an episode, a request for a recap, and its answer: every fact shown."""
+    """The first ``turns`` of an episode, a request for a recap, its answer: every fact shown."""
     steps = env.steps[:turns]
     talk = _Conversation(chat, Plan("keep", 1 << 30), random.Random(0))
     fresh = env.reset().messages
@@ -185,7 +185,7 @@ def _ranges(parts: list[_Part]) -> tuple[Range, ...]:
 
 
 def _chooser(style: Style, rng: random.Random) -> Chooser:
-    """Which of the older messages to drop before a call: ``(index, part, turn, needed) -> bool``."""
+    """Which older messages to drop before a call: ``(index, part, turn, needed) -> bool``."""
     age = rng.randint(1, 4)
     results_only = rng.random() < 0.5
     rate = rng.choice((0.15, 0.4, 1.0))

@@ -62,7 +62,7 @@ ENDLESS = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``steps`` of AdamW, of which ``stages`` go to the first stages of the curriculum, in order."""
+    """``steps`` of AdamW, of which ``stages`` go to the curriculum's first stages, in order."""
 
     seed: int = 0
     steps: int = 8000
@@ -321,7 +321,8 @@ def train(settings: Settings, out: Path, device: str) -> None:
             progress = {name: success(model, exam) for name, exam in exams.items()}
             seconds = time.perf_counter() - started
             print(
-                f"step {step + 1} loss {loss.item():.4f} {seconds:.0f} s skipped {skipped} {progress}",
+                f"step {step + 1} loss {loss.item():.4f} {seconds:.0f} s "
+                f"skipped {skipped} {progress}",
                 flush=True,
             )
             record = {"parameters": size, "seconds": round(seconds), "steps": step + 1, **progress}
@@ -342,7 +343,7 @@ def save(
     settings: Settings,
     figures: dict[str, Any],
 ) -> None:
-    """Writes weights in half precision, tokenizer, and ``training.json`` with settings and figures."""
+    """Writes weights in half precision, tokenizer, and ``training.json``: settings and figures."""
     out.mkdir(parents=True, exist_ok=True)
     shipped = LlamaForCausalLM(reference_config(len(words), settings.rope_theta))
     shipped.load_state_dict(model.state_dict())

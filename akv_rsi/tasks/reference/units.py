@@ -1,7 +1,7 @@
 """Op histories as rows of one training pass.
 
 A row is a unit ``(token, version)``. Row ``i`` sees row ``j`` iff ``born[j] <= time[i] < gone[j]``
-and ``logical[j] < logical[i]`` or ``j == i``: the contract of the ops, in four integers a row, so that
+and ``logical[j] < logical[i]`` or ``j == i``: the contract of the ops, in four integers a row. So
 drops, refreshes and repositioned histories are trained in one parallel forward pass.
 """
 
@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """``rows`` of a history. All arrays have shape ``[rows]`` but ``positions``: ``[phases, rows]``.
+    """The rows of a history. All arrays are ``[rows]`` but ``positions``: ``[phases, rows]``.
 
     ``phase`` counts the Repos before a row's time; a row's own rotary position is
     ``positions[phase[i], i]``, and it sees row ``j`` at ``positions[phase[i], j]``.
@@ -37,7 +37,7 @@ class Units:
 
 
 def units_of(length: int, history: OpHistory) -> Units:
-    """The rows of ``length`` tokens under ``history``: version 0 of each, then the refreshed ones."""
+    """The rows of ``length`` tokens under ``history``: version 0 of each, then refreshed ones."""
     logical = list(range(length))
     time, born, gone = list(logical), list(logical), [NEVER] * length
     current = list(logical)

@@ -22,7 +22,7 @@ def load_suite(name: str) -> Suite:
     module, colon, factory = name.partition(":")
     if not colon:
         raise ConfigError(
-            f"unknown suite {name!r}: use {', '.join(BUILT_IN)}, or package.module:factory for your own"
+            f"unknown suite {name!r}: use {', '.join(BUILT_IN)}, or package.module:factory"
         )
     try:
         made = getattr(importlib.import_module(module), factory)()

@@ -1,4 +1,4 @@
-"""``repo``: repair a service in a code base (the shape of SWE-bench). Views are long, few are noted."""
+"""``repo``: repair a service in a code base (the shape of SWE-bench). Long views, few notes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from akv_rsi.tasks.suites.world import ScriptedSuite, Skin
 SUITE = ScriptedSuite(
     Skin(
         name="repo",
-        system="you are a software agent . answer with one command : checkout , grep , open , build , test , fix , edit , note , submit",
+        system=(
+            "you are a software agent . answer with one command : "
+            "checkout , grep , open , build , test , fix , edit , note , submit"
+        ),
         goal="repair the service in this repository",
         setup=("checkout", "release_branch"),
         finish="submit",
@@ -20,8 +23,9 @@ SUITE = ScriptedSuite(
         artifact="build_artifact",
         places=tuple(
             f"{stem}.py"
-            for stem in """billing router session cache worker parser loader mailer account invoice gateway
-            schema planner indexer metrics storage uploader webhook scheduler renderer""".split()
+            for stem in """billing router session cache worker parser loader mailer account invoice
+            gateway schema planner indexer metrics storage uploader webhook scheduler
+            renderer""".split()
         ),
         keys=tuple(
             """retry_limit cache_ttl log_level max_depth page_size time_zone user_role queue_name

@@ -1,4 +1,4 @@
-"""``tools``: operate services through calls (the shape of AgentBench). Polls are long and frequent."""
+"""``tools``: operate services by calls (the shape of AgentBench). Polls are long and frequent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from akv_rsi.tasks.suites.world import ScriptedSuite, Skin
 SUITE = ScriptedSuite(
     Skin(
         name="tools",
-        system="you are an operations agent . answer with one command : connect , list , query , status , deploy , patch , put , note , disconnect",
+        system=(
+            "you are an operations agent . answer with one command : "
+            "connect , list , query , status , deploy , patch , put , note , disconnect"
+        ),
         goal="bring the cluster into the wanted state",
         setup=("connect", "access_token"),
         finish="disconnect",

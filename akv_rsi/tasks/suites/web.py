@@ -1,4 +1,4 @@
-"""``web``: run errands in a browser (the shape of WebArena). Pages reload often, most facts are noted."""
+"""``web``: run errands in a browser (the shape of WebArena). Most facts are noted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from akv_rsi.tasks.suites.world import ScriptedSuite, Skin
 SUITE = ScriptedSuite(
     Skin(
         name="web",
-        system="you are a browser agent . answer with one command : login , search , visit , wait , press , retry , fill , note , checkout_order",
+        system=(
+            "you are a browser agent . answer with one command : "
+            "login , search , visit , wait , press , retry , fill , note , checkout_order"
+        ),
         goal="finish the errands in this shop",
         setup=("login", "member_name"),
         finish="checkout_order",

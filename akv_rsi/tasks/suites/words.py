@@ -1,4 +1,4 @@
-"""The words the built-in suites are written in. Closed lists: the reference agent knows all of them."""
+"""The words the built-in suites are written in: closed lists, all known to the reference agent."""
 
 from __future__ import annotations
 

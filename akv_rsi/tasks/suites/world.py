@@ -23,7 +23,7 @@ MISTAKES_ALLOWED = 6
 class Skin:
     """What makes a suite: its words, and how often each life cycle occurs in it.
 
-    ``weights`` are relative frequencies of the episode kinds: ``look`` (search, then view), ``poll``,
+    ``weights`` are relative frequencies of the stages: ``look`` (search, then view), ``poll``,
     ``error``, ``again`` (view something anew). ``noted`` is the probability that a fact is restated
     in a note; ``filler`` bounds the words of noise in a view, ``chatter`` those in a poll.
     """
@@ -54,7 +54,7 @@ class Step:
 
     ``ask`` is the instruction the preceding observation ends with, ``action`` the right answer and
     ``reply`` what the environment then says. ``needs`` are the facts the answer depends on;
-    ``shows`` those the reply states and ``restates`` those the answer itself repeats. An answer with
+    ``shows`` those the reply states, ``restates`` those the answer itself repeats. An answer with
     the right verb but another value is accepted in silence, as a wrong edit is, unless ``strict``.
     """
 
@@ -141,7 +141,7 @@ class ScriptWriter:
         self.add(f"note {key}", action, "saved", "note", needs=(fact,), restates=(fact,))
 
     def look(self) -> None:
-        """Search, follow the one hit that matches, read; note a fact or leave it to be remembered."""
+        """Search, follow the one hit that matches, read; note a fact or leave it at that."""
         skin, rng = self.skin, self.rng
         used = {self.facts[f][0] for f in self.live}
         keys = rng.sample([k for k in skin.keys if k not in used], 4)
