@@ -13,6 +13,7 @@ from torch import Tensor
 
 from akv_rsi.config import EngineConfig
 from akv_rsi.engine.batch import Batch
+from akv_rsi.engine.memory import keep_freed_memory
 from akv_rsi.engine.model import Model
 from akv_rsi.engine.pool import PagePool
 from akv_rsi.engine.radix import RadixTree
@@ -57,6 +58,7 @@ class Engine:
     def __init__(self, model: Model, config: EngineConfig) -> None:
         if config.threads:
             torch.set_num_threads(config.threads)
+        keep_freed_memory()
         self._model = model
         self._config = config
         self.reset()
