@@ -30,9 +30,9 @@ def print_json(value: Any) -> None:
 def rows_table(rows: Iterable[tuple[str, Row | None]], title: str = "") -> Table:
     """A table of policies; a row that is None could not be had."""
     table = Table(title=title, title_justify="left")
-    table.add_column("policy", overflow="fold")
-    for name in ("accuracy", "in span", "beyond", "cost ratio", "KV reads", "tasks"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("policy", overflow="fold", min_width=15)
+    for name in ("accuracy", "in span", "beyond", "cost ratio", "reads", "n"):
+        table.add_column(name, justify="right", min_width=3)
     for name, row in rows:
         if row is None:
             table.add_row(name, *["-"] * 6)

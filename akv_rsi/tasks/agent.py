@@ -95,7 +95,7 @@ class WordFormat:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The words up to the end marker."""
-        words = [self._words[token] for token in tokens]
+        words = [self._words.get(token, UNKNOWN) for token in tokens]
         return " ".join(words[: words.index(END)] if END in words else words)
 
     def summary_request(self) -> Message:

@@ -68,6 +68,15 @@ class Hindsight(Protocol):
 
 
 @runtime_checkable
+class Expert(Protocol):
+    """An environment that knows the right action. Optional; never asked while an agent plays."""
+
+    def expert(self) -> str:
+        """The text a perfect agent would answer now."""
+        ...
+
+
+@runtime_checkable
 class Suite(Protocol):
     """A family of tasks. ``--suite package.module:factory`` names a callable that returns one."""
 

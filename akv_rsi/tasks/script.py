@@ -6,27 +6,16 @@ actions, so that one that loops cannot flatter itself.
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 from akv_rsi.engine.request import Completion, Request
 from akv_rsi.errors import TaskError
 from akv_rsi.tasks.agent import ChatFormat
 from akv_rsi.tasks.conversation import Conversation
 from akv_rsi.tasks.cost import PriceModel
 from akv_rsi.tasks.decide import ask, oracle
-from akv_rsi.tasks.environment import Environment, Hindsight, Message
+from akv_rsi.tasks.environment import Environment, Expert, Hindsight, Message
 from akv_rsi.tasks.play import Played, play
 from akv_rsi.tasks.transcript import Transcript
 from akv_rsi.types import Trajectory
-
-
-@runtime_checkable
-class Expert(Protocol):
-    """An environment that knows the right action. Optional; never asked while an agent plays."""
-
-    def expert(self) -> str:
-        """The text a perfect agent would answer now."""
-        ...
 
 
 def demonstrate(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from akv_rsi.errors import ConfigError
-from akv_rsi.tasks.environment import Environment, Hindsight, Suite
+from akv_rsi.tasks.environment import Environment, Hindsight, Observation, Suite
 from akv_rsi.tasks.reference.model import load_reference, scripted_suites
 from akv_rsi.tasks.suites import BUILT_IN, TRAINED_FROM, load_suite, task_refs
 from akv_rsi.tasks.suites.world import MISTAKES_ALLOWED, ScriptedEnvironment, ScriptedSuite
@@ -139,3 +140,22 @@ def test_suites_keep_the_protocol() -> None:
 def test_a_suite_that_is_none_is_one_clear_error(name: str) -> None:
     with pytest.raises(ConfigError, match=r"suite"):
         load_suite(name)
+
+
+def test_the_example_of_the_docs_is_a_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2] / "docs" / "examples")
+    suite = load_suite("kitchen:suite")
+    env = suite.environment(3)
+    text = env.reset().messages[-1].text
+    observation = Observation(())
+    seen: dict[str, str] = {}
+    while not observation.done:
+        action = text.rpartition("next : ")[2]
+        if action.startswith("edit"):
+            action = f"{action} {seen[action.split()[1]]}"
+        observation = env.step(action)
+        if not observation.done:
+            text = observation.messages[0].text
+            key, value, *_ = text.partition(" : ")[2].split() or ["", ""]
+            seen.setdefault(key, value)
+    assert env.verify()

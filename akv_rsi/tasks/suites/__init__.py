@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from akv_rsi.errors import ConfigError
 from akv_rsi.tasks.environment import Suite
@@ -25,7 +29,8 @@ def load_suite(name: str) -> Suite:
             f"unknown suite {name!r}: use {', '.join(BUILT_IN)}, or package.module:factory"
         )
     try:
-        made = getattr(importlib.import_module(module), factory)()
+        with _current_folder():
+            made = getattr(importlib.import_module(module), factory)()
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"suite {name!r} cannot be loaded: {error}") from error
     if not isinstance(made, Suite):
@@ -33,6 +38,20 @@ def load_suite(name: str) -> Suite:
             f"suite {name!r}: {factory}() returned no Suite (name, environment(seed))"
         )
     return made
+
+
+@contextmanager
+def _current_folder() -> Iterator[None]:
+    """Modules of the folder the command was called from can be imported, for a moment.
+
+    Not for longer: a folder there could stand in front of an installed package of the same name.
+    """
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
 
 
 def task_refs(suites: tuple[str, ...], split: Split, count: int) -> list[TaskRef]:

@@ -313,6 +313,10 @@ class ScriptedEnvironment:
         reply = Message("tool_result", text, step.reply.tool, call, step.reply.is_error)
         return Observation((reply,), done, kind)  # type: ignore[arg-type]
 
+    def expert(self) -> str:
+        """The right action now."""
+        return self.steps[self._at].action
+
     def verify(self) -> bool:
         """Every step was answered, and with the right value."""
         return self._at == len(self.steps) and not self._wrong
