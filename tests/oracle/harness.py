@@ -72,7 +72,7 @@ def _oracle_logits(name: str, tokens: tuple[int, ...], history: tuple[Op, ...]) 
 
 def forced(engine: Engine, calls: Sequence[Call]) -> list[Completion]:
     """Runs all calls in one batch; each answers with its own tokens. Checks the engine after."""
-    with _answering(calls) as sampled:
+    with answering(calls) as sampled:
         completions = engine.generate([call.request(i) for i, call in enumerate(calls)])
     engine.check()
     for number, (call, completion) in enumerate(zip(calls, completions, strict=True)):
@@ -82,7 +82,7 @@ def forced(engine: Engine, calls: Sequence[Call]) -> list[Completion]:
 
 
 @contextmanager
-def _answering(calls: Sequence[Call]) -> Iterator[list[list[Tensor]]]:
+def answering(calls: Sequence[Call]) -> Iterator[list[list[Tensor]]]:
     """Puts itself where the engine samples. A request's seed says which call it is."""
     sampled: list[list[Tensor]] = [[] for _ in calls]
 
