@@ -183,7 +183,7 @@ def weigh(scores: Tensor, bias: Tensor | None, sinks: Tensor | None, call: Layer
     if call.softcap is not None:
         scores = (scores / call.softcap).tanh_().mul_(call.softcap)
     if bias is not None:
-        scores[..., scores.shape[-1] - bias.shape[-1] :] += bias
+        scores[..., scores.shape[-1] - bias.shape[-1] :].add_(bias)
     if sinks is None:
         return torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
     sinks = sinks.to(scores.dtype).expand(*scores.shape[:-1], 1)

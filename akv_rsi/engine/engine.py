@@ -60,14 +60,14 @@ class Engine:
             torch.set_num_threads(config.threads)
         keep_freed_memory()
         self._model = model
-        self._config = config
+        shapes = [layer.shape for layer in model.layers]
+        dtype = getattr(torch, config.dtype)
+        self._pool = PagePool(shapes, config.pages, config.page_size, dtype)
         self.reset()
 
     def reset(self) -> None:
         """A cold cache: every page is free, nothing runs, the counts start at zero."""
-        shapes = [layer.shape for layer in self._model.layers]
-        dtype = getattr(torch, self._config.dtype)
-        self._pool = PagePool(shapes, self._config.pages, self._config.page_size, dtype)
+        self._pool.clear()
         self._tree = RadixTree(self._pool)
         self._scheduler = Scheduler(self._model, self._pool, self._tree)
         self._numbers = count()
@@ -104,11 +104,19 @@ class Engine:
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """The completions of ``requests``, in their order.
 
-        All are run; then the first failure among them is raised.
+        All are checked before any is run; all are run, then the first failure among them is raised.
         """
-        numbers = [self.submit(request) for request in requests]
+        if self._scheduler.busy:
+            raise EngineError("submitted requests are in work: step until they are done")
+        numbers: list[int] = []
+        try:
+            numbers.extend(self.submit(request) for request in requests)
+        except AkvError:
+            for number in numbers:
+                self.cancel(number)
+            raise
         outcomes: dict[int, Outcome] = {}
-        while self._scheduler.busy:
+        while len(outcomes) < len(numbers):
             outcomes.update(self.step())
         completions = []
         for number in numbers:
@@ -129,7 +137,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """The counts so far."""
-        evicted = self._tree.stats.evicted_pages
+        evicted = self._tree.evicted_pages
         return replace(self._stats, evicted_pages=evicted, pages_free=self._pool.free_pages)
 
     def check(self) -> None:
@@ -167,7 +175,7 @@ class Engine:
                 f"it needs more than the {self._pool.free_pages} pages that are free"
             )
         lane = Scheduler(self._model, self._pool, self._tree)
-        logits = []
+        logits: list[Tensor] = []
         try:
             for end in ends:
                 sequence.known = end
@@ -175,7 +183,7 @@ class Engine:
                 batch, _ = lane.plan(whole=True)
                 logits.append(self._model.forward(batch))
         finally:
-            sequence.release(self._pool, keep)
+            sequence.release(self._pool, keep and len(logits) == len(ends))
         return torch.cat(logits)
 
     def _sequence(self, number: int, request: Request, private: bool = False) -> Running:
@@ -186,11 +194,9 @@ class Engine:
             raise EngineError(f"token ids must lie in [0, {self._model.vocabulary})")
         root = self._tree.private_root() if private else self._tree.root(request.tenant)
         sequence = Running(number, request, root, self._tree)
-        limit = self._model.max_positions
-        if sequence.highest_position >= limit:
-            raise ContextLimit(
-                f"position {sequence.highest_position} is past the model's {limit} positions"
-            )
+        highest, limit = sequence.timeline.highest_position(len(tokens)), self._model.max_positions
+        if highest >= limit:
+            raise ContextLimit(f"position {highest} is past the model's {limit} positions")
         return sequence
 
     def _take(self, wanted: list[Running], tokens: list[int | None]) -> list[tuple[int, Outcome]]:

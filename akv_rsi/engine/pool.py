@@ -64,11 +64,17 @@ class PagePool:
         self.pages = pages
         self.keys = [torch.empty(s.heads, slots, s.key_dim, dtype=dtype) for s in shapes]
         self.values = [torch.empty(s.heads, slots, s.value_dim, dtype=dtype) for s in shapes]
-        for tensor in (*self.keys, *self.values):
-            tensor[:, :page_size] = 0
         self.refs = np.zeros(pages + RESERVED, dtype=np.int64)
         self._fill = np.zeros(pages + RESERVED, dtype=np.int64)
-        self._free = list(range(pages + RESERVED - 1, RESERVED - 1, -1))
+        self._free: list[int] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Nobody holds anything any more."""
+        for tensor in (*self.keys, *self.values):
+            tensor[:, : RESERVED * self.page_size] = 0
+        self.refs[:] = 0
+        self._free = list(range(self.pages + RESERVED - 1, RESERVED - 1, -1))
 
     @property
     def token_bytes(self) -> int:
@@ -89,7 +95,9 @@ class PagePool:
     def pages_of(self, slots: Ints) -> Ints:
         """The distinct pages of ``slots``, which a lease grants page by page."""
         pages = slots // self.page_size
-        return pages[np.flatnonzero(np.diff(pages, prepend=-1))]
+        first = np.ones(len(pages), dtype=bool)
+        np.not_equal(pages[1:], pages[:-1], out=first[1:])
+        return pages[first]
 
     def pages_needed(self, count: int, after: int | None = None) -> int:
         """Free pages a lease of ``count`` slots takes when it continues behind slot ``after``."""

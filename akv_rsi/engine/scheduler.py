@@ -28,7 +28,7 @@ STRETCH = 1.25
 # Columns a group keeps for tokens to come, at most.
 ROOM = 64
 # A group with fewer of its members alive, or one too many, is copied anew.
-ALIVE = 0.5
+ALIVE = 0.2
 MAX_GROUPS = 6
 
 

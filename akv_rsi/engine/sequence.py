@@ -16,14 +16,13 @@ from time import perf_counter
 import numpy as np
 
 from akv_rsi.engine.batch import Batch
-from akv_rsi.engine.pool import Lease, PagePool
-from akv_rsi.engine.radix import Match, Node, Path, RadixTree
+from akv_rsi.engine.node import Match, Node, Path
+from akv_rsi.engine.pool import Ints, Lease, PagePool
+from akv_rsi.engine.radix import RadixTree
 from akv_rsi.engine.request import Completion, Request
 from akv_rsi.engine.sampler import Sampling
-from akv_rsi.engine.view import View
-from akv_rsi.errors import OpError
-from akv_rsi.types import Drop, OpHistory, Range
-from akv_rsi.visibility import Applied, Visibility, check_pinned
+from akv_rsi.engine.timeline import Timeline
+from akv_rsi.engine.view import View, indices
 
 
 class Sequence:
@@ -42,8 +41,10 @@ class Sequence:
         self.sampling = Sampling(request.temperature, request.seed)
         self.computed = self.refreshed = 0
         self._tree = tree
-        self._groups = tuple(request.history.groups())
-        self._applied = self._validate(request.history)
+        groups = tuple(request.history.groups())
+        self._match, self._cuts = tree.match(root, Path(self._known, groups)), tree.cuts
+        known = self._match.node.applied_above()
+        self.timeline = Timeline(request.history, self.prompt, request.pinned, known)
         self._started = perf_counter()
         self._first_token = self._last_token = 0.0
 
@@ -66,26 +67,18 @@ class Sequence:
     def upcoming_position(self) -> int:
         """The position at which the next token will be computed."""
         if self._boundary == self.view.length:
-            return self._applied[self.group].visibility.next_position
+            return self.timeline.applied[self.group].visibility.next_position
         return self.view.next_position
-
-    @property
-    def highest_position(self) -> int:
-        """The highest position that a token of the prompt has when it is computed."""
-        highest, state = 0, Visibility()
-        for (boundary, _), applied in zip(self._groups, self._applied, strict=True):
-            highest = max(highest, state.next_position + boundary - state.length - 1)
-            state = applied.visibility
-        return max(highest, state.next_position + self.prompt - state.length - 1)
 
     def admit(self, pool: PagePool) -> bool:
         """Leases all it can need, evicting if it must; False when there is no room for it now."""
-        match = self._tree.match(self.node, self._path())
+        if self._tree.cuts != self._cuts:
+            self._match, self._cuts = self._tree.match(self.node, self._path), self._tree.cuts
+        match = self._match
         node = self._tree.anchor(match)
         self._tree.lock(node)
         after = int(node.slots[-1]) if node.slots.size else None
-        refreshed = sum(_size(applied.refreshed) for applied in self._applied[match.groups :])
-        count = len(self.tokens) - match.length + refreshed
+        count = len(self.tokens) - match.length + self.timeline.refreshed(match.groups)
         if not self._tree.evict(pool.pages_needed(count, after)):
             self._tree.unlock(node)
             return False
@@ -145,49 +138,31 @@ class Sequence:
     def completion(self) -> Completion:
         """What the caller gets."""
         output = self.output
-        state = Visibility()
-        for (boundary, _), applied in zip(self._groups, self._applied, strict=True):
-            if boundary < self.prompt:
-                state = applied.visibility
         return Completion(
             tokens=output,
             finish="stop" if output and output[-1] in self.request.stop else "length",
             cached=self.prompt - (self.computed - self.refreshed),
             computed=self.computed,
             refreshed=self.refreshed,
-            attended=state.attended + self.prompt - state.length,
+            attended=self.timeline.before(self.prompt).attended,
             ttft=self._first_token - self._started,
             itl=(self._last_token - self._first_token) / max(1, len(output) - 1),
         )
 
     @property
     def _boundary(self) -> int:
-        return self._path().boundary(self.group)
+        """Where the next ops happen; past the end of what is known when there are none."""
+        boundary = self.timeline.boundary(self.group)
+        return self.known + 1 if boundary is None else boundary
 
+    @property
+    def _known(self) -> Ints:
+        return self.tokens[: self.known]
+
+    @property
     def _path(self) -> Path:
         """Its key in the tree, as far as it is known."""
-        return Path(self.tokens[: self.known], self._groups)
-
-    def _validate(self, history: OpHistory) -> list[Applied]:
-        """The state after each group of ops; those on a cached path are known already."""
-        pinned = self.request.pinned
-        for op in history:
-            if op.boundary > self.prompt:
-                raise OpError(f"{op} lies past the end of the prompt ({self.prompt} tokens)")
-            if isinstance(op, Drop):
-                check_pinned(op, pinned)
-        known: list[Applied] = []
-        node: Node | None = self._tree.match(self.node, self._path()).node
-        while node is not None:
-            if node.applied is not None:
-                known.append(node.applied)
-            node = node.parent
-        known.reverse()
-        state = known[-1].visibility if known else Visibility()
-        for boundary, ops in self._groups[len(known) :]:
-            known.append(state.append(boundary - state.length).apply(ops, pinned))
-            state = known[-1].visibility
-        return known
+        return Path(self._known, self.timeline.groups)
 
     def _enter(self, node: Node, match: Match) -> None:
         """Moves down to ``node``, reading the slots of what lies on the way."""
@@ -209,7 +184,7 @@ class Sequence:
         """Walks on where others have computed its path meanwhile."""
         if self.committed < self.view.length:
             self._commit()
-        match = self._tree.match(self.node, self._path(), self.view.length, self.group)
+        match = self._tree.match(self.node, self._path, self.view.length, self.group)
         if (match.length, match.groups) != (self.view.length, self.group):
             node, start = self._tree.anchor(match), self.node
             self._tree.lock(node)
@@ -219,14 +194,14 @@ class Sequence:
     def _apply(self, batch: Batch) -> None:
         """The ops at the present boundary; refreshed tokens become rows in the past."""
         assert self.lease is not None
-        applied = self._applied[self.group]
-        slots = self.lease.take(_size(applied.refreshed))
+        (_, ops), applied = self.timeline.groups[self.group], self.timeline.applied[self.group]
+        tokens = indices(applied.refreshed)
+        slots = self.lease.take(len(tokens))
         self.view.apply(applied, slots)
-        self.node = self._tree.branch(self.node, self._groups[self.group][1], applied, slots)
+        self.node = self._tree.branch(self.node, ops, applied, slots)
         self.group += 1
-        if not applied.refreshed:
+        if not len(tokens):
             return
-        tokens = np.concatenate([np.arange(*span) for span in applied.refreshed])
         keys = self.view.keys()
         limits = np.searchsorted(keys.tokens, tokens) + 1
         positions = self.view.births(tokens)
@@ -261,7 +236,7 @@ class Sequence:
 
     def _commit(self) -> None:
         """Puts decoded tokens into the tree; where another was first, its slots stay."""
-        path = Path(self.tokens[: self.view.length], self._groups)
+        path = Path(self.tokens[: self.view.length], self.timeline.groups)
         match = self._tree.match(self.node, path, self.committed, self.group)
         node = self._tree.anchor(match)
         self._tree.lock(node)
@@ -272,7 +247,3 @@ class Sequence:
             slots, birth = self.view.slots(tokens), int(self.view.births(tokens[:1])[0])
             self.node = self._tree.append(node, path.tokens[tokens], slots, birth)
         self.committed = self.view.length
-
-
-def _size(ranges: tuple[Range, ...]) -> int:
-    return sum(end - start for start, end in ranges)

@@ -78,7 +78,7 @@ class View:
         assert applied.visibility.length == self.length
         self._state = applied.visibility
         if applied.refreshed:
-            tokens = _indices(applied.refreshed)
+            tokens = indices(applied.refreshed)
             self._slots[tokens] = slots
             for run in self._state.runs:
                 if run.position is not None:
@@ -128,5 +128,7 @@ class View:
         return PageEntries(pages[starts], masks, deltas[starts])
 
 
-def _indices(ranges: tuple[Range, ...]) -> Ints:
-    return np.concatenate([np.arange(start, end) for start, end in ranges])
+def indices(ranges: tuple[Range, ...]) -> Ints:
+    """The tokens in ``ranges``, ascending."""
+    spans = [np.arange(start, end) for start, end in ranges]
+    return np.concatenate(spans) if spans else np.empty(0, dtype=np.int64)

@@ -1,0 +1,98 @@
+"""What the radix tree is made of: the key of a sequence, an edge of the tree, and a match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from akv_rsi.engine.pool import Ints
+from akv_rsi.types import Op
+from akv_rsi.visibility import Applied
+
+EMPTY = np.empty(0, dtype=np.int64)
+Groups = tuple[tuple[int, tuple[Op, ...]], ...]
+
+
+class Path(NamedTuple):
+    """What a sequence is: its tokens, and the ops of each boundary in ascending order."""
+
+    tokens: Ints
+    groups: Groups
+
+    def boundary(self, group: int) -> int:
+        """The boundary of the group with that index; past the end when there is none."""
+        return self.groups[group][0] if group < len(self.groups) else len(self.tokens) + 1
+
+
+class Node:
+    """One edge and what hangs below it: a run of tokens, or the ops of one boundary.
+
+    A token edge holds ``tokens`` with their ``slots``, rotated at positions from ``birth`` on. An
+    op edge holds ``applied`` and the slots of the tokens its Refresh recomputed.
+    """
+
+    __slots__ = (
+        "applied",
+        "birth",
+        "children",
+        "key",
+        "locks",
+        "pages",
+        "parent",
+        "slots",
+        "stamp",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        parent: Node | None,
+        key: int | tuple[Op, ...],
+        tokens: Ints = EMPTY,
+        slots: Ints = EMPTY,
+        birth: int = 0,
+        applied: Applied | None = None,
+    ) -> None:
+        self.parent = parent
+        self.key = key
+        self.tokens = tokens
+        self.slots = slots
+        self.birth = birth
+        self.applied = applied
+        self.pages = EMPTY
+        self.children: dict[int | tuple[Op, ...], Node] = {}
+        self.locks = 0
+        self.stamp = 0
+
+    def applied_above(self) -> list[Applied]:
+        """The states after the op groups on the way to here, this node's included."""
+        found: list[Applied] = []
+        node: Node | None = self
+        while node is not None:
+            if node.applied is not None:
+                found.append(node.applied)
+            node = node.parent
+        return found[::-1]
+
+    def __iter__(self) -> Iterator[Node]:
+        """This node and all below it."""
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+
+class Match(NamedTuple):
+    """How far a path is cached: ``offset`` tokens into ``node``, ``length`` tokens in all.
+
+    ``groups`` op groups of the path have been passed. It holds as long as the tree's ``cuts`` stay
+    what they are; meanwhile more of the path may have been cached.
+    """
+
+    node: Node
+    offset: int
+    length: int
+    groups: int
