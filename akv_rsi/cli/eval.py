@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from akv_rsi.cli.names import ORACLE, policy_named
 from akv_rsi.cli.output import Bars, print_json, rows_table
 from akv_rsi.config import EngineConfig
-from akv_rsi.errors import ConfigError, PolicyError
+from akv_rsi.errors import PolicyError
 from akv_rsi.policies import library
-from akv_rsi.policies.open import read_policy
-from akv_rsi.policies.spec import PolicySpec, TunableValue
+from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.tasks.cost import load_prices
 from akv_rsi.tasks.episode import Episode, Split, TaskRef
 from akv_rsi.tasks.evaluator import Evaluator, EvaluatorConfig
@@ -25,7 +24,6 @@ from akv_rsi.tasks.replay import Replay
 from akv_rsi.tasks.suites import BUILT_IN, load_suite, task_refs
 from akv_rsi.tasks.summary import Row, engine_figures, summarise
 
-ORACLE = PolicySpec("oracle", kind="oracle")
 FULL = library.spec("full")
 TASKS = 96
 
@@ -74,7 +72,7 @@ def evaluate(
         json: Print the result as JSON.
     """
     count = tasks if tasks is not None else TASKS * (1 + full)
-    chosen = [_spec(name) for name in policies] or [*map(library.spec, library.names()), ORACLE]
+    chosen = [*map(policy_named, policies)] or [*map(library.spec, library.names()), ORACLE]
     labels = list(policies) or [*library.names(), ORACLE.name]
     refs = task_refs(suite, split, count)
     with _evaluator(suite, model, prices, budget, workers) as evaluator, Bars() as bars:
@@ -128,28 +126,6 @@ def _row(
     if any(e.policy == ORACLE.id and e.outcome == "infrastructure" for e in ours):
         return None
     return summarise(ours, full, evaluator.prices, seed, fixed if fixed[1] else None)
-
-
-def _spec(name: str) -> PolicySpec:
-    """The policy that ``name`` names on the command line."""
-    base, _, rest = name.partition(":")
-    values = dict(_assignment(part) for part in rest.split(",")) if rest else {}
-    if base in library.names():
-        return library.spec(base, **values)
-    if base == ORACLE.name and not values:
-        return ORACLE
-    if not base.endswith(".py") and not Path(base).is_file():
-        known = ", ".join((*library.names(), ORACLE.name))
-        raise ConfigError(f"unknown policy {name!r}: use {known}, or a .py file")
-    return replace(read_policy(base), tunables=tuple(sorted(values.items())))
-
-
-def _assignment(text: str) -> tuple[str, TunableValue]:
-    key, _, value = text.partition("=")
-    try:
-        return key, int(value) if value.lstrip("-").isdigit() else float(value)
-    except ValueError as error:
-        raise ConfigError(f"{text!r} sets no number: write name=value, as in keep=4") from error
 
 
 def _evaluator(

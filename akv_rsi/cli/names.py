@@ -1,0 +1,38 @@
+"""Policies as they are named on the command line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from akv_rsi.errors import ConfigError
+from akv_rsi.policies import library
+from akv_rsi.policies.open import read_policy
+from akv_rsi.policies.spec import PolicySpec, TunableValue
+
+ORACLE = PolicySpec("oracle", kind="oracle")
+
+
+def policy_named(name: str, oracle: bool = True) -> PolicySpec:
+    """A built-in policy, with numbers if they are to differ (``rolling_drop:keep=4``), or a file.
+
+    ``oracle`` says whether hindsight can be asked for. `ConfigError` for an unknown name.
+    """
+    base, _, rest = name.partition(":")
+    values = dict(_assignment(part) for part in rest.split(",")) if rest else {}
+    if base in library.names():
+        return library.spec(base, **values)
+    if oracle and base == ORACLE.name and not values:
+        return ORACLE
+    if not base.endswith(".py") and not Path(base).is_file():
+        known = ", ".join((*library.names(), *([ORACLE.name] if oracle else [])))
+        raise ConfigError(f"unknown policy {name!r}: use {known}, or a .py file")
+    return replace(read_policy(base), tunables=tuple(sorted(values.items())))
+
+
+def _assignment(text: str) -> tuple[str, TunableValue]:
+    key, _, value = text.partition("=")
+    try:
+        return key, int(value) if value.lstrip("-").isdigit() else float(value)
+    except ValueError as error:
+        raise ConfigError(f"{text!r} sets no number: write name=value, as in keep=4") from error
