@@ -160,7 +160,7 @@ class Engine:
         if any(low >= high for low, high in zip([0, *ends], ends, strict=False)):
             raise EngineError(f"cuts {tuple(cuts)} do not ascend within {len(tokens)} tokens")
         request = Request(tokens, history, max_new_tokens=0)
-        sequence = self._sequence(next(self._numbers), request, private=True)
+        sequence = self._sequence(next(self._numbers), request, alone=True)
         return self._observe(sequence, ends, keep=False)
 
     def next_logits(self, request: Request) -> Tensor:
@@ -186,14 +186,13 @@ class Engine:
             sequence.release(self._pool, keep and len(logits) == len(ends))
         return torch.cat(logits)
 
-    def _sequence(self, number: int, request: Request, private: bool = False) -> Running:
+    def _sequence(self, number: int, request: Request, alone: bool = False) -> Running:
         tokens = np.asarray(request.tokens, dtype=np.int64)
         if not len(tokens):
             raise EngineError("an empty prompt")
         if tokens.min() < 0 or tokens.max() >= self._model.vocabulary:
             raise EngineError(f"token ids must lie in [0, {self._model.vocabulary})")
-        root = self._tree.private_root() if private else self._tree.root(request.tenant)
-        sequence = Running(number, request, root, self._tree)
+        sequence = Running(number, request, self._tree, alone)
         highest, limit = sequence.timeline.highest_position(len(tokens)), self._model.max_positions
         if highest >= limit:
             raise ContextLimit(f"position {highest} is past the model's {limit} positions")
@@ -203,7 +202,12 @@ class Engine:
         """Gives each sequence its token, and retires those that are done or failed."""
         outcomes: list[tuple[int, Outcome]] = []
         for sequence, token in zip(wanted, tokens, strict=True):
-            if token is None:
+            if token is None and not sequence.alone:
+                # What it shared may be another's fault: it has one more try, by itself.
+                self._scheduler.remove(sequence)
+                sequence.release(self._pool, keep=False)
+                self._scheduler.add(self._sequence(sequence.number, sequence.request, alone=True))
+            elif token is None:
                 outcomes.append(self._fail(sequence, NumericalError("logits are not finite")))
             elif sequence.push(token) or sequence.upcoming_position >= self._model.max_positions:
                 outcomes.append((sequence.number, self._finish(sequence)))

@@ -34,6 +34,7 @@ class Node:
     """
 
     __slots__ = (
+        "__weakref__",
         "applied",
         "birth",
         "children",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from itertools import count
+from weakref import WeakSet
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class RadixTree:
     def __init__(self, pool: PagePool) -> None:
         self._pool = pool
         self._roots: dict[str, Node] = {}
+        self._private: WeakSet[Node] = WeakSet()
         self._clock = count(1)
         self._evictable: list[tuple[int, int, Node]] = []
         self._nodes = 0
@@ -42,8 +44,10 @@ class RadixTree:
         return self._roots[tenant]
 
     def private_root(self) -> Node:
-        """A root that nobody else can find, for paths that are discarded after use."""
-        return Node(None, ())
+        """A root that nobody else can find, for a path that is discarded after use."""
+        root = Node(None, ())
+        self._private.add(root)
+        return root
 
     def match(self, node: Node, path: Path, length: int = 0, groups: int = 0) -> Match:
         """The longest cached continuation of ``path`` from ``node``, where it has come so far.
@@ -124,30 +128,31 @@ class RadixTree:
 
     def holders(self) -> Iterator[Ints]:
         """The pages of every node, for `PagePool.check`."""
-        return (node.pages for root in self._roots.values() for node in root)
+        return (node.pages for node in self._all())
 
     def check(self, cursors: list[Node]) -> None:
         """Asserts the tree's invariants; ``cursors`` are the nodes that sequences stand on."""
-        assert self._nodes == sum(
-            node.parent is not None for r in self._roots.values() for node in r
-        )
         seen: set[int] = set()
-        locks = {id(node): 0 for root in self._roots.values() for node in root}
+        locks = {id(node): 0 for node in self._all()}
+        assert self._nodes == sum(n.parent is not None for n in self._all()), "nodes miscounted"
         for cursor in cursors:
             locks[id(cursor)] += 1
-        for root in self._roots.values():
-            for node in root:
-                assert node.locks == locks[id(node)], "locks differ from the cursors"
-                assert np.array_equal(node.pages, self._pool.pages_of(node.slots))
-                assert len(np.unique(node.pages)) == len(node.pages), "a page held twice by a node"
-                slots = set(node.slots.tolist())
-                assert len(slots) == len(node.slots), "one slot twice in a node"
-                assert seen.isdisjoint(slots), "one slot in two nodes"
-                seen |= slots
-                for key, child in node.children.items():
-                    assert child.parent is node
-                    assert child.key == key
-                    assert child.tokens.size == 0 or child.tokens[0] == key
+        for node in self._all():
+            assert node.locks == locks[id(node)], "locks differ from the cursors"
+            assert np.array_equal(node.pages, self._pool.pages_of(node.slots))
+            assert len(np.unique(node.pages)) == len(node.pages), "a page held twice by a node"
+            slots = set(node.slots.tolist())
+            assert len(slots) == len(node.slots), "one slot twice in a node"
+            assert seen.isdisjoint(slots), "one slot in two nodes"
+            seen |= slots
+            for key, child in node.children.items():
+                assert child.parent is node
+                assert child.key == key
+                assert child.tokens.size == 0 or child.tokens[0] == key
+
+    def _all(self) -> Iterator[Node]:
+        for root in (*self._roots.values(), *self._private):
+            yield from root
 
     def _attach(self, node: Node, child: Node) -> Node:
         assert child.key not in node.children, "the path was matched as far as it goes"

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from akv_rsi.config import EngineConfig
 from akv_rsi.engine.batch import Batch
-from akv_rsi.engine.model import ATTENTION, LayerSpec, Model, attention, layer_call, run
+from akv_rsi.engine.model import ATTENTION, LayerSpec, Model, Proof, attention, layer_call, run
 from akv_rsi.engine.pool import LayerShape, PagePool
 from akv_rsi.engine.rotary import Rotary
 from akv_rsi.engine.view import View
@@ -30,14 +30,6 @@ SHIFT = 37
 TOLERANCE = {"float32": 1e-3, "bfloat16": 8e-2}
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """The largest differences found: absolute, of logits, and relative, of turned keys."""
-
-    logits: float
-    keys: float
-
-
 @dataclass(slots=True)
 class _Seen:
     module: nn.Module
@@ -46,15 +38,9 @@ class _Seen:
     options: dict[str, Any]
 
 
-def prove(hf: Any, config: EngineConfig) -> Model:
-    """The model when it passes; `UnsupportedModel` with the reason when not."""
-    model, _ = prove_with_figures(hf, config)
-    return model
-
-
 @torch.inference_mode()
-def prove_with_figures(hf: Any, config: EngineConfig) -> tuple[Model, Proof]:
-    """The model and how exactly it passed."""
+def prove(hf: Any, config: EngineConfig) -> Model:
+    """The model, with its proof; `UnsupportedModel` with the reason when it does not pass."""
     from transformers import AttentionInterface
 
     name = type(hf).__name__
@@ -69,7 +55,8 @@ def prove_with_figures(hf: Any, config: EngineConfig) -> tuple[Model, Proof]:
             error = _compare_logits(model, tokens, reference, TOLERANCE[config.dtype])
     except (UnsupportedModel, RuntimeError) as reason:  # torch reports shapes as RuntimeError
         raise UnsupportedModel(f"{name} cannot be run exactly: {reason}") from reason
-    return model, Proof(error, key_error)
+    model.proof = Proof(error, key_error)
+    return model
 
 
 def _probe_tokens(hf: Any) -> Tensor:

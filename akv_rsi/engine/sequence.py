@@ -28,8 +28,11 @@ from akv_rsi.engine.view import View, indices
 class Sequence:
     """A request in work; everything about it that outlives a pass."""
 
-    def __init__(self, number: int, request: Request, root: Node, tree: RadixTree) -> None:
+    def __init__(self, number: int, request: Request, tree: RadixTree, alone: bool = False) -> None:
+        """A request that waits; ``alone`` it neither uses nor leaves anything in the cache."""
+        root = tree.private_root() if alone else tree.root(request.tenant)
         self.number = number
+        self.alone = alone
         self.request = request
         self.prompt = self.known = len(request.tokens)
         self.tokens = np.empty(self.prompt + request.max_new_tokens, dtype=np.int64)
@@ -125,15 +128,15 @@ class Sequence:
 
     def release(self, pool: PagePool, keep: bool) -> None:
         """Lets go of everything; what was decoded joins the tree, or the path is discarded."""
-        if self.lease is None:
-            return
-        if keep:
-            self._commit()
-        self._tree.unlock(self.node)
+        keep = keep and not self.alone
+        if self.lease is not None:
+            if keep:
+                self._commit()
+            self._tree.unlock(self.node)
+            pool.close(self.lease)
+            self.lease = None
         if not keep:
             self._tree.discard(self.node)
-        pool.close(self.lease)
-        self.lease = None
 
     def completion(self) -> Completion:
         """What the caller gets."""
