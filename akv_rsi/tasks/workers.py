@@ -49,6 +49,7 @@ class _Progress:
     skip: int = 0
     done: bool = False
     result: Any = None
+    error: BaseException | None = None
 
 
 @dataclass(slots=True)
@@ -70,7 +71,10 @@ class WorkerPool(Generic[S]):
         self.close()
 
     def map(self, jobs: Sequence[Job[S]], report: Report = lambda _: None) -> list[Any]:
-        """The result of each job. Reports come while they run; a job's come in its own order."""
+        """The result of each job. Reports come while they run; a job's come in its own order.
+
+        All jobs are run; then the first failure among them is raised. The workers live on.
+        """
         if self.count == 0:
             if self._local is None:
                 self._local = self.setup()
@@ -78,7 +82,7 @@ class WorkerPool(Generic[S]):
         try:
             return self._map(jobs, report)
         except BaseException:
-            # What is still running belongs to a call that failed: the next one starts afresh.
+            # What is still running belongs to a call that was broken off: the next starts afresh.
             self.close()
             raise
 
@@ -112,6 +116,9 @@ class WorkerPool(Generic[S]):
                 worker = busy[pipe]  # type: ignore[index]  # only pipes were given
                 if not _receive(worker, progress, report):
                     todo.insert(0, self._replace(worker, progress))
+        for finished in progress:
+            if finished.error is not None:
+                raise finished.error
         return [p.result for p in progress]
 
     def _assign(
@@ -147,8 +154,8 @@ def _receive(worker: _Worker, progress: list[_Progress], report: Report) -> bool
     except (EOFError, OSError):
         return False
     if kind == "error":
-        raise value
-    if kind == "result":
+        mine.done, mine.error, worker.job = True, value, None
+    elif kind == "result":
         mine.done, mine.result, worker.job = True, value, None
     elif mine.skip:
         mine.skip -= 1
@@ -198,7 +205,8 @@ def _work(pipe: Connection, setup: Callable[[], Any]) -> None:
         except Exception as error:  # noqa: BLE001  # it crosses to the parent, which raises it
             error.add_note("in a worker process:\n" + traceback.format_exc())
             answer = ("error", error)
-        pipe.send(answer)
+        with suppress(BrokenPipeError):  # the call was broken off meanwhile
+            pipe.send(answer)
 
 
 def _end_with_parent() -> None:

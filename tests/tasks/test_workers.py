@@ -159,3 +159,19 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, kill: signal.Signals) -> 
     assert wait_until(lambda: not any(map(is_alive, pids)))
     if kill == signal.SIGINT:
         assert errors.count("Traceback") == 1, errors
+
+
+def name_process(state: object, report: object) -> int:
+    return os.getpid()
+
+
+def fail(state: object, report: object) -> int:
+    raise LookupError("this job only")
+
+
+def test_a_job_that_fails_costs_neither_the_workers_nor_the_other_jobs() -> None:
+    with WorkerPool(int, count=2) as pool:
+        before = set(pool.map([name_process] * 8))
+        with pytest.raises(LookupError, match="this job only"):
+            pool.map([fail, name_process, name_process])
+        assert set(pool.map([name_process] * 8)) <= before
