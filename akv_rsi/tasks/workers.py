@@ -80,11 +80,15 @@ class WorkerPool(Generic[S]):
                 self._local = self.setup()
             return [job(self._local, report) for job in jobs]
         try:
-            return self._map(jobs, report)
+            progress = self._map(jobs, report)
         except BaseException:
             # What is still running belongs to a call that was broken off: the next starts afresh.
             self.close()
             raise
+        for finished in progress:
+            if finished.error is not None:
+                raise finished.error
+        return [finished.result for finished in progress]
 
     def close(self) -> None:
         """Ends the workers. The pool can be used again: it then starts new ones."""
@@ -102,7 +106,7 @@ class WorkerPool(Generic[S]):
         self._workers.clear()
         self._local = None
 
-    def _map(self, jobs: Sequence[Job[S]], report: Report) -> list[Any]:
+    def _map(self, jobs: Sequence[Job[S]], report: Report) -> list[_Progress]:
         progress = [_Progress() for _ in jobs]
         todo = list(range(len(jobs)))
         while len(self._workers) < min(self.count, len(jobs)):
@@ -116,10 +120,7 @@ class WorkerPool(Generic[S]):
                 worker = busy[pipe]  # type: ignore[index]  # only pipes were given
                 if not _receive(worker, progress, report):
                     todo.insert(0, self._replace(worker, progress))
-        for finished in progress:
-            if finished.error is not None:
-                raise finished.error
-        return [p.result for p in progress]
+        return progress
 
     def _assign(
         self, worker: _Worker, job: int, jobs: Sequence[Job[S]], progress: list[_Progress]
