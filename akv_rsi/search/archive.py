@@ -93,9 +93,8 @@ class Archive:
                 self._owners[entry.niche] = entry.candidate.id
 
     def best(self, count: int = 1) -> list[Entry]:
-        """The best entries within the budget; those nearest to it when there are none."""
-        within = [e for e in self.entries if e.score.meets(self.budget)]
-        return (within or self.entries)[:count]
+        """The most promising entries: accurate, and within the budget or near it."""
+        return self.entries[:count]
 
     def parents(self, count: int, rng: Random) -> list[Entry]:
         """Entries to breed from: the best, the front and the niches have equal chances."""
@@ -114,5 +113,5 @@ class Archive:
         assert {e.niche for e in every} == set(self._owners), "A2"
         assert all(e.score.n >= self.minimum for e in every), "A3"
 
-    def _key(self, entry: Entry) -> tuple[tuple[float, float, float], int, str]:
-        return (entry.score.rank(self.budget), entry.score.n, entry.candidate.id)
+    def _key(self, entry: Entry) -> tuple[tuple[float, float], int, str]:
+        return (entry.score.promise(self.budget), entry.score.n, entry.candidate.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -15,29 +16,39 @@ from akv_rsi.search.journal import Journal, Outcome
 from akv_rsi.search.ledger import Ledger, Spend
 from akv_rsi.search.propose import Brief, Proposer
 from akv_rsi.search.race import Heat, Race, Runner
-from akv_rsi.search.screen import Screen, Screened, tunables, with_values
+from akv_rsi.search.screen import PASSED_OVER, Screen, Screened, tunables, with_values
 from akv_rsi.search.tune import Trial
 from akv_rsi.tasks.episode import Episode
 
 # Of the new candidates of a round, this share are known structures with other numbers.
 RETUNE = 1 / 3
+TUNED = 3  # more numbers that a promising structure is screened with
+PROMISING = 10  # structures of each kind to breed from on the word of recorded trajectories
 
 
 class Arm:
     """Asks for episodes round by round until its ledger cannot pay for more.
 
     All it knows comes from the journal's events: the proposals it made and the episodes it was
-    given. So an arm that is fed the same events is in the same state.
+    given. So an arm that is fed the same events is in the same state. ``overdraw`` times as many
+    structures are drawn as can be run.
     """
 
     def __init__(
-        self, name: str, proposer: Proposer, screen: Screen, race: Race, config: SearchConfig
+        self,
+        name: str,
+        proposer: Proposer,
+        screen: Screen,
+        race: Race,
+        config: SearchConfig,
+        overdraw: int = 1,
     ) -> None:
         self.name = name
         self.proposer = proposer
         self.race = race
         self.archive = Archive(config.target, config.rungs[config.archived - 1])
-        self.ledger = Ledger(Spend(config.episodes, float("inf"), float("inf")))
+        self.ledger = Ledger(Spend(config.episodes, math.inf, math.inf))
+        self.overdraw = overdraw
         self.screened: list[Screened] = []
         self.round = 0
         self.screen = screen
@@ -45,7 +56,6 @@ class Arm:
         self._final = self.ledger.reserve(Spend(config.finalists * config.validation))
         self._tickets: dict[Heat, int] = {}
         self._known = {screen.idle}
-        self._rejected: list[tuple[str, Trial]] = []
 
     def ask(self, journal: Journal) -> list[Heat]:
         """The heats of the next round: promotions first, then new candidates. Empty at the end."""
@@ -85,19 +95,71 @@ class Arm:
         return True
 
     def _propose(self, count: int) -> list[dict[str, object]]:
-        """New candidates with the outcome of the screen; changes nothing."""
-        rng = Random(f"{self._config.seed}/{self.name}/{self.round}")
+        """New candidates with the outcome of the screen; changes nothing.
+
+        More structures are drawn than can be run. All are screened, the promising half is tuned on
+        the recorded trajectories, and the most promising are run, a structure once.
+        """
+        rng, seed = Random(f"{self._config.seed}/{self.name}/{self.round}"), self._config.seed
         retunes = self._retunes(int(count * RETUNE), rng)
-        made = sum(s.candidate.operator != "tune" for s in self.screened)
-        drafts = self.proposer.propose(Brief(self.archive, made, rng), count - len(retunes))
-        known, outcome = set(self._known), list[Screened]()
+        made = len({s.candidate.structure for s in self.screened})
+        brief = Brief(self.archive, self._promising(), made, rng)
+        drafts = self.proposer.propose(brief, (count - len(retunes)) * self.overdraw)
+        outcome, floor = list[Screened](), self._floor()
+        # A few given structures are tuned as thoroughly as many drawn ones.
+        tuned = TUNED * (4 if self.overdraw == 1 else 1)
         for draft in [*drafts, *retunes]:
             candidate = replace(draft, born=self.round)
             trials = self._trials(candidate.structure)
-            settled = self.screen.settle(candidate, trials, known, self._config.seed)
-            known |= {screened.fingerprint for screened in settled if not screened.fate}
-            outcome += settled
-        return [_row(screened) for screened in outcome]
+            found = self.screen.first(candidate, trials, self._known, seed, floor)
+            outcome += [] if found is None else [found]
+        for screened in self._by_promise(outcome)[: 2 * count]:
+            trials = self._trials(screened.candidate.structure)
+            outcome += self.screen.tune(screened, trials, self._known, seed, tuned)
+        return [_row(screened) for screened in self._pick(outcome, count)]
+
+    def _by_promise(self, outcome: Sequence[Screened]) -> list[Screened]:
+        """Those that can be run, or could with other numbers; the most promising first."""
+        usable = [screened for screened in outcome if screened.fingerprint]
+        return sorted(usable, key=lambda s: (s.promise(self._config.target), s.candidate.id))[::-1]
+
+    def _pick(self, outcome: Sequence[Screened], count: int) -> list[Screened]:
+        """``outcome`` with the fate of those that are not run although they could be."""
+        outcome = list({screened.candidate.id: screened for screened in outcome}.values())
+        fit = [screened for screened in self._by_promise(outcome) if not screened.fate]
+        picked: dict[str, Screened] = {}
+        seen: set[str] = set()
+        for screened in fit:
+            if screened.candidate.structure not in picked and screened.fingerprint not in seen:
+                picked[screened.candidate.structure] = screened
+                seen.add(screened.fingerprint)
+        chosen = list(picked.values())[:count]
+        return [
+            replace(s, fate=PASSED_OVER) if not s.fate and s not in chosen else s for s in outcome
+        ]
+
+    def _floor(self) -> float:
+        """The promise of the last that would still be bred from; a list's policies are all run."""
+        ranked = self._by_promise(self.screened)
+        if self.overdraw == 1 or len(ranked) < PROMISING:
+            return -math.inf
+        return ranked[PROMISING - 1].promise(self._config.target)
+
+    def _promising(self) -> list[Candidate]:
+        """The structures that the recorded trajectories speak for, each in its best numbers.
+
+        Half of them are the most promising; the others save less, but no one that saves as much
+        loses less: rules that lose nothing add up.
+        """
+        ranked = self._by_promise(self.screened)
+        safe = sorted(ranked, key=lambda s: (-s.safety, s.ratio, s.candidate.id))
+        front, cheapest = list[Screened](), math.inf
+        for screened in safe:
+            if screened.ratio < cheapest:
+                front.append(screened)
+                cheapest = screened.ratio
+        pools = (_structures(ranked)[:PROMISING], _structures(front)[:PROMISING])
+        return [candidate for pool in pools for candidate in pool]
 
     def _retunes(self, count: int, rng: Random) -> list[Candidate]:
         """Known structures for which the tuner is to find other numbers."""
@@ -109,17 +171,20 @@ class Arm:
         ]
 
     def _trials(self, structure: str) -> list[Trial]:
-        """All numbers tried for a structure: run, or screened out."""
-        runners = self.race.runners.values()
-        return [
-            *(trial for known, trial in self._rejected if known == structure),
-            *(self._trial(r) for r in runners if r.candidate.structure == structure),
-        ]
+        """All numbers tried for a structure: run, or else screened."""
+        same = [s for s in self.screened if s.candidate.structure == structure]
+        trials = {s.candidate.id: s.trial(self._config.target) for s in same}
+        for identity in trials:
+            if runner := self.race.runners.get(identity):
+                trials[identity] = self._trial(runner) or trials[identity]
+        return list(trials.values())
 
-    def _trial(self, runner: Runner) -> Trial:
+    def _trial(self, runner: Runner) -> Trial | None:
         values = runner.candidate.values
-        if not runner.scores:
+        if runner.flawed:
             return Trial(values)
+        if not runner.scores:
+            return None
         last = runner.scores[-1]
         excess = last.cost_ratio.estimate - self._config.target
         return Trial(values, last.accuracy.estimate, excess)
@@ -128,16 +193,22 @@ class Arm:
         heats = []
         for row in rows:
             screened = Screened(**row)  # type: ignore[arg-type]  # written by `_row`
-            candidate = screened.candidate
             self.screened.append(screened)
             if screened.fate:
-                self._rejected.append((candidate.structure, self.screen.trial(screened)))
                 continue
             self._known.add(screened.fingerprint)
-            heat = self.race.enter(candidate)
+            heat = self.race.enter(screened.candidate)
             if self._afford(heat):
                 heats.append(heat)
         return heats
+
+
+def _structures(screened: Sequence[Screened]) -> list[Candidate]:
+    """The candidates in order, but the first of each structure only."""
+    first: dict[str, Candidate] = {}
+    for one in screened:
+        first.setdefault(one.candidate.structure, one.candidate)
+    return list(first.values())
 
 
 def _row(screened: Screened) -> dict[str, object]:

@@ -43,6 +43,9 @@ class Candidate:
         return dict(self.spec.tunables)
 
 
+PENALTY = 2.0  # accuracy that one unit of cost ratio beyond the budget is worth
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """How a policy did on ``n`` tasks, against keeping everything on the same tasks."""
@@ -69,14 +72,23 @@ class Score:
         return self.cost_ratio.low > budget
 
     def rank(self, budget: float) -> tuple[float, float, float]:
-        """A sort key, larger is better: within the budget, then accurate, then cheap.
+        """A sort key for the end, larger is better: within the budget, then accurate, then cheap.
 
-        Beyond the budget only the excess counts, so that a search finds its way back.
+        Beyond the budget only the excess counts.
         """
         ratio = self.cost_ratio.estimate
         if self.meets(budget):
             return (1.0, self.accuracy.estimate, -ratio)
         return (0.0, budget - ratio, self.accuracy.estimate)
+
+    def promise(self, budget: float) -> tuple[float, float]:
+        """A sort key for the way there: accuracy less a penalty on what exceeds the budget.
+
+        An accurate policy a little beyond the budget is a better parent than a cheap one that
+        fails: rules that each save a little add up.
+        """
+        ratio = self.cost_ratio.estimate
+        return (self.accuracy.estimate - PENALTY * max(0.0, ratio - budget), -ratio)
 
 
 def score(ours: Sequence[Episode], full: Sequence[Episode], prices: PriceModel) -> Score:

@@ -22,6 +22,7 @@ class SearchConfig:
     spend ``episodes``, of which ``finalists`` times ``validation`` are kept for the end. A
     round brings up to ``width`` new candidates, ``rungs`` are the numbers of train tasks at which
     the best ``1/eta`` go on, and a candidate enters the archive from the rung ``archived`` on.
+    Candidates are screened on ``recordings`` trajectories, ``overdraw`` times as many as are run.
     """
 
     budget: float = 0.8
@@ -33,13 +34,14 @@ class SearchConfig:
     train: int = 96
     validation: int = 96
     test: int = 96
-    episodes: int = 1000
+    episodes: int = 700
     finalists: int = 3
     width: int = 8
     rungs: tuple[int, ...] = (6, 18, 48, 96)
     eta: int = 3
     archived: int = 1
     recordings: int = 12
+    overdraw: int = 4
     full: bool = False
 
     @property
@@ -62,7 +64,8 @@ class SearchConfig:
         self._check_sizes()
 
     def _check_sizes(self) -> None:
-        names = ("train", "validation", "test", "episodes", "finalists", "width", "recordings")
+        names = ["train", "validation", "test", "episodes", "finalists", "width", "recordings"]
+        names += ["overdraw"]
         for name in names:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -96,4 +99,5 @@ QUICK = {
     "rungs": (3, 6, 12),
     "eta": 2,
     "recordings": 6,
+    "overdraw": 2,
 }

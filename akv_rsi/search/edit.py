@@ -235,9 +235,13 @@ def declare(module: cst.Module, lines: Sequence[str]) -> cst.Module:
 
 def tidy(module: cst.Module) -> cst.Module:
     """The module without unused constants, and importing what it uses of the DSL."""
-    for name, declared in tunables(module).items():
-        if not any(name in names(other) for other in module.body if other is not declared):
-            module = cst.ensure_type(module.deep_remove(declared), cst.Module)
+    uses = [(line, names(line)) for line in module.body]
+    unused = [
+        declared
+        for name, declared in tunables(module).items()
+        if not any(name in used for line, used in uses if line is not declared)
+    ]
+    module = module.with_changes(body=[s for s in module.body if s not in unused])
     for line in module.body:
         if m.matches(line, _IMPORT):
             used = {name for other in module.body if other is not line for name in names(other)}

@@ -23,6 +23,7 @@ from typing import Literal
 from akv_rsi.types import Segment, Trajectory
 
 Scope = Literal["segment", "context"]
+RESULT = "tool_result"
 VERBS = frozenset({"drop", "refresh", "repos", "restore"})
 
 
@@ -151,26 +152,20 @@ class Grammar:
 
     def target(self, rng: Random) -> Condition:
         """Which segments: a kind, a tool, or several tools."""
-        tools = self.vocabulary.tools
-        if not tools or rng.random() < 0.35:
-            return Condition('{seg}.kind == "tool_result"')
-        if rng.random() < 0.15:
-            kinds = [
-                k for k in ("tool_call", "assistant", "reasoning") if k in self.vocabulary.kinds
-            ]
-            if kinds:
-                return Condition(f'{{seg}}.kind == "{rng.choice(kinds)}"')
-        if len(tools) == 1 or rng.random() < 0.6:
-            return Condition(f'{{seg}}.tool == "{rng.choice(tools)}"')
-        chosen = sorted(rng.sample(tools, rng.randint(2, min(4, len(tools)))))
-        names = ", ".join(f'"{tool}"' for tool in chosen)
-        return Condition(f"{{seg}}.tool in ({names})")
+        tools, kinds = self.vocabulary.tools, self.vocabulary.kinds
+        # Kinds are ordered by the tokens they take: the more there are, the more there is to save.
+        kind = rng.choices(kinds, [2**-i for i in range(len(kinds))])[0] if kinds else RESULT
+        if kind != RESULT or not tools or rng.random() < 0.5:
+            return Condition(f'{{seg}}.kind == "{kind}"')
+        count = 1 if len(tools) == 1 or rng.random() < 0.6 else rng.randint(2, min(4, len(tools)))
+        return Condition(tool_test(rng.sample(tools, count), "{seg}"))
 
     def condition(self, rng: Random) -> Condition:
         """One more thing that must hold of a segment."""
         choices = [
             (6, Condition("{seg}.age >= {n}", AGE)),
-            (2, Condition("{seg}.tokens >= {n}", TOKENS)),
+            (2, Condition("{seg}.tokens < {n}", TOKENS)),
+            (1, Condition("{seg}.tokens >= {n}", TOKENS)),
             (3, Condition("{seg}.mentioned_later >= {n}", MENTIONS)),
             (2, Condition("not {seg}.mentioned_later")),
             (2, Condition("{ctx}.position_span > {n} * {ctx}.reliable_span", SPAN)),
@@ -193,6 +188,16 @@ class Grammar:
         if rng.random() < 0.15:
             return Condition("{ctx}.position_span > {ctx}.attended")
         return Condition("{ctx}.position_span > {n} * {ctx}.reliable_span", SPAN)
+
+
+def tool_test(tools: Iterable[str], seg: str) -> str:
+    """The expression that says that ``seg`` is a result of one of the tools.
+
+    >>> tool_test(["b", "a"], "seg")
+    'seg.tool in ("a", "b")'
+    """
+    names = [f'"{tool}"' for tool in sorted(tools)]
+    return f"{seg}.tool == {names[0]}" if len(names) == 1 else f"{seg}.tool in ({', '.join(names)})"
 
 
 def render(program: Program) -> str:

@@ -21,6 +21,7 @@ from akv_rsi.search.grammar import (
     render_condition,
     render_reposition,
     render_rule,
+    tool_test,
 )
 
 Edit = Callable[[cst.Module, Grammar, Random], cst.Module | None]
@@ -37,14 +38,26 @@ def simplify(source: str, grammar: Grammar, rng: Random) -> str | None:
 
 
 def cross(source: str, donor: str, rng: Random) -> str | None:
-    """``source`` with one rule of ``donor`` at its end, and the constants that rule uses."""
+    """``source`` with some rules of ``donor`` at its end, and the constants those use."""
     module, giver = edit.parse(source), edit.parse(donor)
     homes = edit.sites(module)
     given = [site for site in edit.sites(giver) if _is_closed(site, giver)]
     if not homes or not given:
         return None
-    home, site = homes[-1], rng.choice(given)
-    taken = Names(_taken(module))
+    chosen = [site for site in given if rng.random() < 0.5] or [rng.choice(given)]
+    known = {module.code_for_node(home.rule).strip() for home in homes}
+    child = module
+    for site in chosen:
+        child = _with_rule(child, giver, site, known) or child
+    code = edit.tidy(child).code
+    return None if code == source else code
+
+
+def _with_rule(
+    module: cst.Module, giver: cst.Module, site: edit.Site, known: set[str]
+) -> cst.Module | None:
+    """The module with one rule of another; None when it has that rule."""
+    home, taken = edit.sites(module)[-1], Names(_taken(module))
     declared, mapping = [], {site.seg: home.seg, site.ctx: home.ctx}
     for name, line in edit.tunables(giver).items():
         if name in edit.names(site.rule):
@@ -52,10 +65,10 @@ def cross(source: str, donor: str, rng: Random) -> str | None:
             declared.append(_redeclared(giver, line, mapping[name]))
     rule = edit.renamed(site.rule, mapping)
     text = giver.code_for_node(rule.with_changes(leading_lines=[])).strip("\n")
-    if any(module.code_for_node(other.rule).strip() == text for other in homes):
+    if text in known:
         return None
     child = edit.append_rule(module, text)
-    return None if child is None else edit.tidy(edit.declare(child, declared)).code
+    return child and edit.declare(child, declared)
 
 
 def _first(
@@ -173,6 +186,30 @@ def _remove_rule(module: cst.Module, grammar: Grammar, rng: Random) -> cst.Modul
     return None if site is None else edit.remove(module, site.rule)
 
 
+def _change_tools(module: cst.Module, grammar: Grammar, rng: Random) -> cst.Module | None:
+    """One tool more or less in ``seg.tool == "a"`` or ``seg.tool in ("a", "b")``."""
+    if (site := _pick(module, rng)) is None or not grammar.vocabulary.tools:
+        return None
+    for part in _editable(module, site):
+        if _is_tool_test(part, site):
+            listed = {
+                cst.ensure_type(n, cst.SimpleString) for n in m.findall(part, m.SimpleString())
+            }
+            tools = {str(node.evaluated_value) for node in listed}
+            tools ^= {rng.choice(grammar.vocabulary.tools)}
+            if not tools:
+                return None
+            return edit.replace(module, part, cst.parse_expression(tool_test(tools, site.seg)))
+    return None
+
+
+def _is_tool_test(part: cst.BaseExpression, site: edit.Site) -> bool:
+    tool = m.Attribute(m.Name(site.seg), m.Name("tool"))
+    return m.matches(part, m.Comparison(left=tool)) and not m.findall(
+        part, m.NotIn() | m.NotEqual()
+    )
+
+
 def _toggle_refresh(module: cst.Module, grammar: Grammar, rng: Random) -> cst.Module | None:
     if (site := _pick(module, rng)) is None or "refresh" not in grammar.vocabulary.verbs:
         return None
@@ -224,8 +261,9 @@ _MUTATIONS: tuple[tuple[int, Edit], ...] = (
     (4, _add_condition),
     (2, _remove_condition),
     (1, _negate_condition),
-    (3, _add_rule),
+    (5, _add_rule),
     (1, _remove_rule),
+    (3, _change_tools),
     (2, _toggle_refresh),
     (2, _toggle_reposition),
 )

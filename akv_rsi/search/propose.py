@@ -16,11 +16,26 @@ from akv_rsi.search.operators import cross, mutate, simplify
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What a proposer is told: the ``archive``, and how many proposals it ``made`` before."""
+    """What a proposer is told.
+
+    The ``archive``; the most ``promising`` candidates by recorded trajectories alone, most of which
+    were never run; and how many structures it ``made`` before.
+    """
 
     archive: Archive
+    promising: Sequence[Candidate]
     made: int
     rng: Random
+
+    def parents(self, count: int) -> list[Candidate]:
+        """Programs to breed from: from the archive and from the promising with equal chances."""
+        pools = [
+            [entry.candidate for entry in self.archive.parents(count, self.rng)],
+            list(self.promising),
+        ]
+        pools = [[c for c in pool if c.spec.kind == "program"] for pool in pools]
+        pools = [pool for pool in pools if pool]
+        return [self.rng.choice(self.rng.choice(pools)) for _ in range(count if pools else 0)]
 
 
 class Proposer(Protocol):
@@ -76,14 +91,14 @@ class GrammarProposer:
     def propose(self, brief: Brief, count: int) -> list[Candidate]:
         """``count`` proposals, or fewer when an operator did not apply."""
         seeds = self._seeds.propose(brief, count)
-        made = [self._make(brief.archive, brief.rng) for _ in range(count - len(seeds))]
+        made = [self._make(brief) for _ in range(count - len(seeds))]
         return [*seeds, *(candidate for candidate in made if candidate is not None)]
 
-    def _make(self, archive: Archive, rng: Random) -> Candidate | None:
+    def _make(self, brief: Brief) -> Candidate | None:
+        rng = brief.rng
         operator = rng.choices(list(self.operators), list(self.operators.values()))[0]
-        pair = archive.parents(2, rng)
-        parents = [e.candidate for e in pair if e.candidate.spec.kind == "program"]
-        if operator == "new" or not parents:
+        parents = [] if operator == "new" else brief.parents(2)
+        if not parents:
             source = render(self.grammar.program(rng))
             return Candidate(PolicySpec("grammar", source=source, trusted=True), "new")
         first, second = parents[0], parents[-1]

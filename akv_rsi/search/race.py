@@ -1,9 +1,9 @@
 """Few tasks for many, all tasks for few: asynchronous successive halving with early stops.
 
 A rung is a number of train tasks; the tasks are the same for everyone and in one order, so any two
-candidates are paired on the tasks both have done. The best ``1/eta`` of those that reached a rung
-go on to the next one. Who is flawed, or surely dearer than the budget, or surely less accurate than
-the incumbent, goes no further.
+candidates are paired on the tasks both have done. The most promising ``1/eta`` of those that
+reached a rung go on to the next one. Who is flawed, surely less accurate than the incumbent, or
+surely dearer than the budget, goes no further.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Race:
         heats = []
         for rung in range(len(self.rungs) - 1, 0, -1):
             reached = [r for r in self.runners.values() if r.rung >= rung]
-            reached.sort(key=lambda r: (r.scores[rung - 1].rank(self.budget), r.candidate.id))
+            reached.sort(key=lambda r: (r.scores[rung - 1].promise(self.budget), r.candidate.id))
             quota = max(1, len(reached) // self.eta)
             # Who has gone on already counts against the quota, also when later ones rank above.
             quota -= sum(r.rung > rung for r in reached)

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from akv_rsi.errors import OpError, PolicyError
+from akv_rsi.errors import ConfigError, OpError, PolicyError
 from akv_rsi.policies import library
 from akv_rsi.policies.lint import lint
 from akv_rsi.policies.parity import ParityProof
 from akv_rsi.policies.spec import PolicySpec, TunableValue
 from akv_rsi.policies.tunables import Tunable, tunables_of
-from akv_rsi.search.candidate import Candidate
+from akv_rsi.search.candidate import PENALTY, Candidate
 from akv_rsi.search.tune import Trial, suggest
 from akv_rsi.tasks.replay import Replay
 from akv_rsi.types import Trajectory
 
 # Open-loop costs differ a little from what a model makes of it: reject only beyond this margin.
 MARGIN = 0.05
-# Numbers tried before a structure counts as too dear, or as known whatever its numbers are.
-SETTINGS = {"dear": 4, "duplicate": 2}
-TOO_DEAR, DUPLICATE = SETTINGS
+# What one identifier lost, or one call beyond the reliable span, leaves of a trajectory's support.
+DECAY = 0.7
+TOO_DEAR, DUPLICATE, PASSED_OVER, POOR = "dear", "duplicate", "passed over", "unpromising"
+# On the first third of the recordings a candidate may fall this far short of the floor, and what
+# loses next to nothing is looked at further in any case.
+SLACK, SAFE = 0.1, 0.97
 
 
 class Replays(Protocol):
@@ -37,14 +41,28 @@ class Replays(Protocol):
 class Screened:
     """A candidate after the screen: ``fate`` says why it is not run, empty if it is.
 
-    ``ratio`` is its cost on the recorded action sequences against keeping everything, and
-    ``fingerprint`` names its decisions there. Where it did not get that far they are 0 and empty.
+    On the recorded action sequences: ``ratio`` is its cost against keeping everything, ``safety``
+    (0 to 1) how well it let the agent see what it then wrote, ``support`` the same and how well it
+    kept within the reliable span, and ``fingerprint`` names its decisions. Where a candidate did
+    not get that far they are 0 and empty.
     """
 
     candidate: Candidate
     fate: str = ""
     ratio: float = 0.0
+    safety: float = 0.0
+    support: float = 0.0
     fingerprint: str = ""
+
+    def promise(self, budget: float) -> float:
+        """What to run first, as `Score.promise` but from recorded trajectories alone."""
+        return self.support - PENALTY * max(0.0, self.ratio - budget)
+
+    def trial(self, budget: float) -> Trial:
+        """What the tuner learns from it."""
+        if not self.fingerprint:
+            return Trial(self.candidate.values)
+        return Trial(self.candidate.values, self.support, self.ratio - budget)
 
 
 class Screen:
@@ -57,49 +75,80 @@ class Screen:
         self._replays = replays
         self._recordings = recordings
         outcome = replays.replay_cost(full, recordings)
-        self._full_cost = sum(replay.cost for replay in outcome)
+        self._full_costs = [replay.cost for replay in outcome]
+        self._few = -(-len(recordings) // 3)
         self.idle = _fingerprint(outcome)  # what a policy that never acts looks like
 
-    def check(self, candidate: Candidate, known: Collection[str] = ()) -> Screened:
-        """The fate of one candidate; ``known`` fingerprints are not run again."""
+    def check(
+        self, candidate: Candidate, known: Collection[str] = (), floor: float = -math.inf
+    ) -> Screened:
+        """The fate of one candidate; ``known`` fingerprints are not run again.
+
+        One whose promise is far below ``floor`` on some of the recordings is not looked at further.
+        """
+        few, rest = self._recordings[: self._few], self._recordings[self._few :]
         try:
             if candidate.spec.kind == "program":
                 lint(candidate.spec.source)
-            outcome = self._replays.replay_cost(candidate.spec, self._recordings)
-        except (PolicyError, OpError) as error:
+            start = self._replays.replay_cost(candidate.spec, few)
+            screened = self._measure(candidate, start)
+            if screened.promise(self.budget) < floor - SLACK and screened.safety < SAFE:
+                return replace(screened, fate=POOR, fingerprint="")
+            outcome = [*start, *self._replays.replay_cost(candidate.spec, rest)]
+        except (PolicyError, OpError, ConfigError) as error:
             return Screened(candidate, f"{type(error).__name__}: {error}")
-        ratio = sum(replay.cost for replay in outcome) / self._full_cost
-        screened = Screened(candidate, "", ratio, _fingerprint(outcome))
+        screened = self._measure(candidate, outcome)
         if screened.fingerprint in known:
             return replace(screened, fate=DUPLICATE)
-        if ratio > self.budget * (1 + MARGIN):
+        if screened.ratio > self.budget * (1 + MARGIN):
             return replace(screened, fate=TOO_DEAR)
         return screened
 
-    def settle(
-        self, candidate: Candidate, trials: Sequence[Trial], known: Collection[str], seed: int
-    ) -> list[Screened]:
-        """``candidate`` with numbers that pass: all that were screened, the last one decides."""
-        spec = candidate.spec
+    def _measure(self, candidate: Candidate, outcome: Sequence[Replay]) -> Screened:
+        count = len(outcome)
+        ratio = sum(replay.cost for replay in outcome) / sum(self._full_costs[:count])
+        safety = sum(DECAY**r.lost for r in outcome) / count
+        support = sum(DECAY ** (r.lost + r.beyond) for r in outcome) / count
+        return Screened(candidate, "", ratio, safety, support, _fingerprint(outcome))
+
+    def first(
+        self,
+        candidate: Candidate,
+        trials: Sequence[Trial],
+        known: Collection[str],
+        seed: int,
+        floor: float = -math.inf,
+    ) -> Screened | None:
+        """``candidate`` with its parent's numbers, else the tuner's; None when all were tried."""
         try:
-            declared = tunables(spec)
+            declared = tunables(candidate.spec)
         except PolicyError as error:
-            return [Screened(candidate, f"{type(error).__name__}: {error}")]
-        tried, outcome = list(trials), list[Screened]()
-        values = _inherited(declared, candidate.values) if spec.tunables else None
-        while True:
-            if values is None or any(trial.values == values for trial in tried):
-                question = f"{candidate.structure}/{len(tried)}"
-                values = suggest(declared, tried, seed, question)
+            return Screened(candidate, f"{type(error).__name__}: {error}")
+        values = _inherited(declared, candidate.values) if candidate.spec.tunables else None
+        if values is None or any(trial.values == values for trial in trials):
+            values = suggest(declared, trials, seed, f"{candidate.structure}/{len(trials)}")
+        if values is None:
+            return None
+        return self.check(with_values(candidate, values), known, floor)
+
+    def tune(
+        self,
+        screened: Screened,
+        trials: Sequence[Trial],
+        known: Collection[str],
+        seed: int,
+        count: int,
+    ) -> list[Screened]:
+        """The same structure with up to ``count`` other numbers."""
+        tried, found = [*trials, screened.trial(self.budget)], list[Screened]()
+        for _ in range(count):
+            question = f"{screened.candidate.structure}/{len(tried)}"
+            values = suggest(tunables(screened.candidate.spec), tried, seed, question)
             if values is None:
                 break
-            outcome.append(self.check(with_values(candidate, values), known))
-            fate = outcome[-1].fate
-            if sum(s.fate == fate for s in outcome) >= SETTINGS.get(fate, 1):
-                break
-            tried.append(self.trial(outcome[-1]))
-            values = None
-        return outcome
+            found.append(self.check(with_values(screened.candidate, values), known))
+            tried.append(found[-1].trial(self.budget))
+        return found
 
     def prove(self, candidate: Candidate) -> ParityProof | None:
         """That it decides alike in the sandbox and in plain Python on the recordings; None if not.
@@ -119,10 +168,6 @@ class Screen:
         if len(set(digests)) > 1:
             return None
         return ParityProof(calls, hashlib.sha256(digests[0].encode()).hexdigest())
-
-    def trial(self, screened: Screened) -> Trial:
-        """What the tuner learns from a setting that was never run."""
-        return Trial(screened.candidate.values, None, max(0.0, screened.ratio - self.budget))
 
 
 def tunables(spec: PolicySpec) -> tuple[Tunable, ...]:

@@ -73,7 +73,8 @@ class Search:
         screen = Screen(self.evaluator, recordings, self.keep, self.config.target)
         self._check_reachable(screen)
         for name, proposer in self._proposers(recordings).items():
-            self.arms[name] = Arm(name, proposer, screen, self._new_race(), self.config)
+            drawn = 1 if name == BASELINES else self.config.overdraw
+            self.arms[name] = Arm(name, proposer, screen, self._new_race(), self.config, drawn)
         self.watcher.begin("search", len(self.arms) * self.config.episodes)
 
     def ask(self) -> dict[Heat, list[Arm]]:

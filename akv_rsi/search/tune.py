@@ -24,18 +24,13 @@ ATTEMPTS = 8
 class Trial:
     """Values that were tried, their ``accuracy`` and by how much their cost exceeds the budget.
 
-    Values that were screened out have no accuracy; where their excess is above 0 it suffices, since
-    beyond the budget only the excess is compared. Others teach nothing, and are not tried again.
+    Before a model ran, the support on recorded trajectories stands for the accuracy. Values whose
+    policy was at fault have none: they teach nothing, and are not tried again.
     """
 
     values: Mapping[str, TunableValue]
     accuracy: float | None = None
     excess: float = 0.0
-
-    @property
-    def teaches(self) -> bool:
-        """Whether a study learns from it."""
-        return self.accuracy is not None or self.excess > 0
 
 
 def suggest(
@@ -76,11 +71,11 @@ def _study(
             optuna.trial.create_trial(
                 params=dict(trial.values),
                 distributions=space,
-                value=trial.accuracy or 0.0,
+                value=trial.accuracy,
                 constraints={"cost": trial.excess},
             )
             for trial in trials
-            if trial.teaches
+            if trial.accuracy is not None
         ]
     )
     return study

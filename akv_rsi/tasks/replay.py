@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from akv_rsi.errors import AkvError, TaskError
 from akv_rsi.policies.editor import Edit
+from akv_rsi.policies.resident import AGENT_KINDS
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.tasks.cost import PriceModel
 from akv_rsi.tasks.decide import Choice, Decision, open_decider
 from akv_rsi.tasks.environment import Message
+from akv_rsi.tasks.support import count_lost
 from akv_rsi.tasks.transcript import Transcript
-from akv_rsi.types import Trajectory, Usage
+from akv_rsi.types import Segment, Trajectory, Usage
 
 # Without a model nobody writes the summaries: they are taken to be this long.
 SUMMARY_TOKENS = 32
@@ -21,11 +24,19 @@ SUMMARY_TOKENS = 32
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A policy on a fixed sequence. Equal ``fingerprint`` means: the same decisions throughout."""
+    """A policy on a fixed sequence. Equal ``fingerprint`` means: the same decisions throughout.
+
+    ``lost`` counts the identifiers that the recorded agent wrote and could not have known under
+    this policy: some earlier message held them, but none that was visible. ``beyond`` counts calls
+    whose prompt ended past the reliable span. Both at 0 do not prove that the agent would succeed,
+    but anything else makes it unlikely.
+    """
 
     cost: float
     usage: Usage
     fingerprint: str
+    lost: int = 0
+    beyond: int = 0
 
 
 def replay_cost(
@@ -71,7 +82,7 @@ def _replay(
     recorded: Trajectory, transcript: Transcript, as_recorded: bool
 ) -> Generator[Choice, Decision | None, Replay]:
     """Asks for the decision before each recorded call, unless those recorded are to be taken."""
-    known = computed = 0
+    known = computed = lost = beyond = 0
     digest = hashlib.sha256()
     for call in (c for c in recorded.calls if not c.auxiliary):
         if call.reused < computed:
@@ -89,8 +100,18 @@ def _replay(
             _edit(transcript, decision, header)
             decision = ()
         transcript.apply(decision or ())
+        state = transcript.visibility
+        written = _written(recorded.segments, known)
+        lost += count_lost(transcript.segments, state.visible_ranges, written)
+        beyond += state.next_position > transcript.reliable_span
         transcript.record(transcript.length + header, call.output)
-    return Replay(transcript.cost, transcript.usage, digest.hexdigest()[:16])
+    usage, fingerprint = transcript.usage, digest.hexdigest()[:16]
+    return Replay(transcript.cost, usage, fingerprint, lost, beyond)
+
+
+def _written(segments: Sequence[Segment], start: int) -> Iterator[Segment]:
+    """What the agent wrote in answer to the segments before ``start``."""
+    return takewhile(lambda segment: segment.kind in AGENT_KINDS, segments[start:])
 
 
 def _edit(transcript: Transcript, edit: Edit, header: int) -> None:

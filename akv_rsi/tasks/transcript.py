@@ -70,6 +70,12 @@ class Transcript:
         return self._applied.visibility.length
 
     @property
+    def visibility(self) -> Visibility:
+        """What the next call sees: the ops are applied, and the text is appended."""
+        state = self._applied.visibility
+        return state.append(self.length - state.length)
+
+    @property
     def cost(self) -> float:
         """The cost so far."""
         return self._prices.cost(self.usage)

@@ -23,7 +23,7 @@ WORDS = Vocabulary(
 )
 GRAMMAR = Grammar(WORDS)
 SEEDS = st.integers(0, 2**32)
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 
 MINE = '''"""A policy of my own."""
 
