@@ -53,10 +53,11 @@ def interval(value: Interval | tuple[float, float, float], sign: str = "") -> st
     """An estimate with its limits.
 
     >>> interval((0.9, 0.85, 0.94))
-    '0.900 (0.850 to 0.940)'
+    '.900 [.85 .94]'
     """
     estimate, low, high = value
-    return f"{estimate:{sign}.3f} ({low:{sign}.3f} to {high:{sign}.3f})"
+    text = f"{estimate:{sign}.3f} [{low:{sign}.2f} {high:{sign}.2f}]"
+    return text.replace("0.", ".")
 
 
 def _short(value: Interval | None) -> str:

@@ -71,9 +71,9 @@ class Transcript:
 
     @property
     def visibility(self) -> Visibility:
-        """What the next call sees: the ops are applied, and the text is appended."""
+        """What the next call sees: the ops are applied, and text that is new is appended."""
         state = self._applied.visibility
-        return state.append(self.length - state.length)
+        return state.append(max(0, self.length - state.length))
 
     @property
     def cost(self) -> float:
