@@ -27,12 +27,14 @@ def list_runs(directory: Path = Path("runs"), *, json: bool = False) -> None:
     if json:
         print_json(found)
         return
-    table = Table()
+    table = Table(title=f"Runs in {directory}", title_justify="left")
     for name in ("run", "state", "budget", "seed", "episodes", "accuracy", "cost ratio"):
         table.add_column(name)
     for run in found:
         numbers = [_number(run.get(key)) for key in ("episodes", "accuracy", "cost_ratio")]
-        table.add_row(run["run_dir"], run["state"], str(run["budget"]), str(run["seed"]), *numbers)
+        table.add_row(
+            Path(run["run_dir"]).name, run["state"], str(run["budget"]), str(run["seed"]), *numbers
+        )
     Console().print(table if found else f"no runs in {directory}")
 
 
