@@ -351,9 +351,9 @@ class ScriptedSuite:
 
     skin: Skin
     short: tuple[int, int] = (8, 13)
-    long: tuple[int, int] = (30, 44)
+    long: tuple[int, int] = (34, 50)
     short_words: tuple[int, int] = (150, 440)
-    long_words: tuple[int, int] = (680, 1200)
+    long_words: tuple[int, int] = (820, 1320)
 
     @property
     def name(self) -> str:
