@@ -22,6 +22,8 @@ from akv_rsi.tasks.episode import Episode
 
 # Of the new candidates of a round, this share are known structures with other numbers.
 RETUNE = 1 / 3
+PATIENCE = 8  # rounds in a row without a new candidate before an arm gives up
+GENERATIONS = 2  # of proposals in a round, before anything is run
 TUNED = 3  # more numbers that a promising structure is screened with
 PROMISING = 10  # structures of each kind to breed from on the word of recorded trajectories
 
@@ -56,16 +58,25 @@ class Arm:
         self._final = self.ledger.reserve(Spend(config.finalists * config.validation))
         self._tickets: dict[Heat, int] = {}
         self._known = {screen.idle}
+        self._barren = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether it can pay for nothing new, or has found nothing new for several rounds."""
+        return self._room() == 0 or self._barren >= PATIENCE
 
     def ask(self, journal: Journal) -> list[Heat]:
-        """The heats of the next round: promotions first, then new candidates. Empty at the end."""
+        """The heats of the next round: promotions first, then new candidates.
+
+        A round can be empty although the arm is not done: nothing it drew passed the screen.
+        """
         heats = [heat for heat in self.race.promotions() if self._afford(heat)]
-        room = int(self.ledger.free.episodes // self.race.rungs[0])
-        count = min(self._config.width, room)
-        if count > 0:
-            key = f"{self.name}/{self.round}"
+        if not self.done:
+            count, key = min(self._config.width, self._room()), f"{self.name}/{self.round}"
             event = journal.perform("proposals", key, lambda: Outcome(self._propose(count)))
-            heats += self._absorb(event.body)
+            entered = self._absorb(event.body)
+            self._barren = 0 if entered else self._barren + 1
+            heats += entered
         self.round += 1
         return heats
 
@@ -88,6 +99,10 @@ class Arm:
         """Books the finalists' validation."""
         self.ledger.settle(self._final, Spend(episodes))
 
+    def _room(self) -> int:
+        """How many new candidates can be paid for."""
+        return int(self.ledger.free.episodes // self.race.rungs[0])
+
     def _afford(self, heat: Heat) -> bool:
         if not self.ledger.can_reserve(Spend(heat.episodes)):
             return False
@@ -97,26 +112,37 @@ class Arm:
     def _propose(self, count: int) -> list[dict[str, object]]:
         """New candidates with the outcome of the screen; changes nothing.
 
-        More structures are drawn than can be run. All are screened, the promising half is tuned on
-        the recorded trajectories, and the most promising are run, a structure once.
+        More structures are drawn than can be run, in generations that breed from what the screen
+        said of the one before. The promising are then tuned on the recorded trajectories, and the
+        most promising of all are run, a structure once.
         """
-        rng, seed = Random(f"{self._config.seed}/{self.name}/{self.round}"), self._config.seed
-        retunes = self._retunes(int(count * RETUNE), rng)
-        made = len({s.candidate.structure for s in self.screened})
-        brief = Brief(self.archive, self._promising(), made, rng)
-        drafts = self.proposer.propose(brief, (count - len(retunes)) * self.overdraw)
-        outcome, floor = list[Screened](), self._floor()
+        rng = Random(f"{self._config.seed}/{self.name}/{self.round}")
+        outcome = list[Screened]()
+        fresh = count - int(count * RETUNE)
+        for _ in range(GENERATIONS if self.overdraw > 1 else 1):
+            so_far = [*self.screened, *outcome]
+            made = len({screened.candidate.structure for screened in so_far})
+            brief = Brief(self.archive, self._promising(so_far), made, rng)
+            drafts = self.proposer.propose(brief, fresh * self.overdraw // GENERATIONS or fresh)
+            outcome += self._screen(drafts, self._floor(so_far))
+        left = count - min(fresh, len(outcome))
+        outcome += self._screen(self._retunes(left, rng), -math.inf)
         # A few given structures are tuned as thoroughly as many drawn ones.
-        tuned = TUNED * (4 if self.overdraw == 1 else 1)
-        for draft in [*drafts, *retunes]:
-            candidate = replace(draft, born=self.round)
-            trials = self._trials(candidate.structure)
-            found = self.screen.first(candidate, trials, self._known, seed, floor)
-            outcome += [] if found is None else [found]
+        tuned = TUNED * (3 if self.overdraw == 1 else 1)
         for screened in self._by_promise(outcome)[: 2 * count]:
             trials = self._trials(screened.candidate.structure)
-            outcome += self.screen.tune(screened, trials, self._known, seed, tuned)
+            outcome += self.screen.tune(screened, trials, self._known, self._config.seed, tuned)
         return [_row(screened) for screened in self._pick(outcome, count)]
+
+    def _screen(self, drafts: Sequence[Candidate], floor: float) -> list[Screened]:
+        found = []
+        for draft in drafts:
+            candidate = replace(draft, born=self.round)
+            trials = self._trials(candidate.structure)
+            found.append(
+                self.screen.first(candidate, trials, self._known, self._config.seed, floor)
+            )
+        return [screened for screened in found if screened is not None]
 
     def _by_promise(self, outcome: Sequence[Screened]) -> list[Screened]:
         """Those that can be run, or could with other numbers; the most promising first."""
@@ -138,20 +164,20 @@ class Arm:
             replace(s, fate=PASSED_OVER) if not s.fate and s not in chosen else s for s in outcome
         ]
 
-    def _floor(self) -> float:
+    def _floor(self, so_far: Sequence[Screened]) -> float:
         """The promise of the last that would still be bred from; a list's policies are all run."""
-        ranked = self._by_promise(self.screened)
+        ranked = self._by_promise(so_far)
         if self.overdraw == 1 or len(ranked) < PROMISING:
             return -math.inf
         return ranked[PROMISING - 1].promise(self._config.target)
 
-    def _promising(self) -> list[Candidate]:
+    def _promising(self, so_far: Sequence[Screened]) -> list[Candidate]:
         """The structures that the recorded trajectories speak for, each in its best numbers.
 
         Half of them are the most promising; the others save less, but no one that saves as much
         loses less: rules that lose nothing add up.
         """
-        ranked = self._by_promise(self.screened)
+        ranked = self._by_promise(so_far)
         safe = sorted(ranked, key=lambda s: (-s.safety, s.ratio, s.candidate.id))
         front, cheapest = list[Screened](), math.inf
         for screened in safe:

@@ -34,14 +34,14 @@ class SearchConfig:
     train: int = 96
     validation: int = 96
     test: int = 96
-    episodes: int = 700
+    episodes: int = 600
     finalists: int = 3
-    width: int = 8
+    width: int = 6
     rungs: tuple[int, ...] = (6, 18, 48, 96)
     eta: int = 3
     archived: int = 1
     recordings: int = 12
-    overdraw: int = 4
+    overdraw: int = 12
     full: bool = False
 
     @property

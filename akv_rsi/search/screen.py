@@ -21,8 +21,10 @@ from akv_rsi.types import Trajectory
 
 # Open-loop costs differ a little from what a model makes of it: reject only beyond this margin.
 MARGIN = 0.05
-# What one identifier lost, or one call beyond the reliable span, leaves of a trajectory's support.
-DECAY = 0.7
+# What one lost identifier leaves of a trajectory's support: it is as good as failed, but a policy
+# that loses one is nearer to a good one than a policy that loses five.
+DECAY = 0.4
+BEYOND = 0.6  # what leaving the reliable span leaves of it
 TOO_DEAR, DUPLICATE, PASSED_OVER, POOR = "dear", "duplicate", "passed over", "unpromising"
 # On the first third of the recordings a candidate may fall this far short of the floor, and what
 # loses next to nothing is looked at further in any case.
@@ -108,7 +110,7 @@ class Screen:
         count = len(outcome)
         ratio = sum(replay.cost for replay in outcome) / sum(self._full_costs[:count])
         safety = sum(DECAY**r.lost for r in outcome) / count
-        support = sum(DECAY ** (r.lost + r.beyond) for r in outcome) / count
+        support = sum(DECAY**r.lost * (BEYOND if r.beyond else 1) for r in outcome) / count
         return Screened(candidate, "", ratio, safety, support, _fingerprint(outcome))
 
     def first(

@@ -80,13 +80,15 @@ class Search:
     def ask(self) -> dict[Heat, list[Arm]]:
         """The next round's heats of all arms, and who asked for each. Empty when all are done."""
         heats: dict[Heat, list[Arm]] = {}
-        for arm in self.arms.values():
-            for heat in arm.ask(self.journal):
-                heats.setdefault(heat, []).append(arm)
-        for arm in self.arms.values():
-            for screened in arm.screened:
-                if screened.candidate.born == arm.round - 1 and not screened.fate:
-                    self._write(screened.candidate.spec)
+        while not heats:
+            finished = all(arm.done for arm in self.arms.values())
+            for arm in self.arms.values():
+                for heat in arm.ask(self.journal):
+                    heats.setdefault(heat, []).append(arm)
+            if finished:
+                break
+        for heat in heats:
+            self._write(heat.candidate.spec)
         return heats
 
     def race(self, heats: dict[Heat, list[Arm]]) -> None:
