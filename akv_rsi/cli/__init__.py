@@ -26,6 +26,11 @@ _COMMANDS = {
         "Evaluate policies on tasks.",
         "akv-rsi eval rolling_drop my_policy.py --tasks 24",
     ),
+    "audit": (
+        "akv_rsi.cli.audit:audit",
+        "Audit recorded transcripts: cost, cache misses, what policies would save.",
+        "akv-rsi audit ~/.claude/projects --html audit.html",
+    ),
     "export": (
         "akv_rsi.cli.export:export",
         "Write a found policy as a plain Python module.",

@@ -149,7 +149,7 @@ def test_r6_cut_anywhere(make: Make, tmp_path: Path) -> None:
     case = make()
     data = case.text.encode()
     whole = one(tmp_path, case)
-    for cut in random.Random(0).sample(range(1, len(data)), 40):
+    for cut in random.Random(0).sample(range(1, len(data)), 15):
         traces, reading = read(write(tmp_path, case, data[:cut]), case)
         assert sum(trace.calls for trace in traces) <= whole.calls
         (file,) = reading.files
@@ -162,7 +162,7 @@ def test_r6_cut_anywhere(make: Make, tmp_path: Path) -> None:
 def test_r6_damaged_anywhere(make: Make, tmp_path: Path) -> None:
     case = make()
     rng = random.Random(1)
-    for _ in range(40):
+    for _ in range(15):
         data = bytearray(case.text.encode())
         for _ in range(rng.randint(1, 6)):
             at = rng.randrange(len(data))

@@ -9,7 +9,7 @@ from typing import Literal
 from akv_rsi.tasks.traces.calibrate import Scale
 from akv_rsi.tasks.traces.misses import Miss, by_cause
 from akv_rsi.tasks.traces.model import Modelled
-from akv_rsi.tasks.traces.provider import Bill, Tariff
+from akv_rsi.tasks.traces.provider import Bill, Tariff, add_up
 from akv_rsi.tasks.traces.trace import Trace
 from akv_rsi.types import Usage
 
@@ -46,16 +46,17 @@ def compare(
     tariff: Tariff,
 ) -> Agreement:
     """``full`` is the bill for keeping everything in ``contexts``, call by call."""
-    recorded, modelled, stubs = Usage(), Usage(), 0
-    calls = [(call, m) for m in contexts for call in m.trajectory.calls]
-    for (call, _), usage in zip(calls, full.usages, strict=True):
+    theirs_each, ours_each, stubs = list[Usage](), list[Usage](), 0
+    calls = (call for m in contexts for call in m.trajectory.calls)
+    for call, usage in zip(calls, full.usages, strict=True):
         if call.recorded is None:
             continue
         stubs += 2 * call.recorded.output < call.output
-        modelled += usage
-        recorded += replace(call.recorded, output=usage.output)
-    if not recorded.calls:
+        ours_each.append(usage)
+        theirs_each.append(replace(call.recorded, output=usage.output))
+    if not theirs_each:
         return _totals(trace, full, tariff)
+    recorded, modelled = add_up(theirs_each), add_up(ours_each)
     # A record that tells no cached tokens cannot be compared with a bill for cached ones.
     if _tells_caching(trace):
         ours, theirs = tariff.prices.cost(modelled), tariff.prices.cost(recorded)

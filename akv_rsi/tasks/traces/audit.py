@@ -45,7 +45,7 @@ class AuditConfig:
     policies: Mapping[str, PolicySpec] = field(default_factory=dict)
     span: int = 48_000
     summary: int = 1000
-    work: int = 150_000
+    work: int = 100_000
 
     @property
     def setting(self) -> Setting:
@@ -151,6 +151,7 @@ def _own(tariff: Tariff, trace: Trace) -> Tariff:
 
 
 def _full(contexts: Sequence[Modelled], tariff: Tariff) -> Bill:
+    """The bill for keeping everything."""
     usages: list[Usage] = []
     kept = 0.0
     for context in contexts:

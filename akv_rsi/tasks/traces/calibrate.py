@@ -74,13 +74,6 @@ def calibrate(trace: Trace) -> Scale:
     return _judged(Scale(per_unit, hidden, "calls", len(points)), points)
 
 
-def recorded_prompt(trace: Trace) -> int:
-    """The recorded prompt tokens of all calls that have a record."""
-    steps = (step for context in trace.contexts for step in context.steps)
-    usages = (step.recorded.usage for step in steps if step.recorded)
-    return sum(usage.uncached + usage.cached for usage in usages)
-
-
 def visible(context: Context) -> Iterator[tuple[int, int]]:
     """Before each call: the size of the visible text, and its fixed tokens."""
     size = fixed = at = 0

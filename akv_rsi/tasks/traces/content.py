@@ -56,7 +56,7 @@ def _add(block: Json, content: Content, texts: list[str]) -> None:
     elif kind == "refusal":
         texts.append(str(block.get("refusal") or ""))
     else:
-        content.skipped.append(Skipped(f"content of type {kind!r}", len(written(block))))
+        content.skipped.append(Skipped(f"content of type {kind!r}", size_of(block)))
 
 
 def written(value: Json) -> str:
@@ -66,6 +66,18 @@ def written(value: Json) -> str:
     '{"path": "a.py"}'
     """
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def size_of(value: Json) -> int:
+    """How many characters of text there are in ``value``, keys and punctuation aside.
+
+    >>> size_of({"path": "a.py", "lines": [1, "xy"]})
+    6
+    """
+    if isinstance(value, str):
+        return len(value)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return sum(map(size_of, inner))
 
 
 def text_of(value: Json) -> str:

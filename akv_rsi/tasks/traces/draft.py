@@ -186,7 +186,8 @@ class Draft:
         fresh = pieces[self._context.kept :]
         pieces[self._context.kept :] = sorted(fresh, key=lambda piece: piece.kind not in _FIRST)
         for number, piece in enumerate(pieces):
-            piece.pinned = number == 0 or piece.kind in _PINNED
+            is_first = number == 0 and piece.kind != "tool_result"
+            piece.pinned = is_first or piece.kind in _PINNED
 
     def _amended(self, event: Amended) -> None:
         if not 0 <= event.call < len(self._all_steps):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from akv_rsi.tasks.traces.calibrate import Scale, calibrate
 from akv_rsi.tasks.traces.trace import Context, Step, Trace
-from akv_rsi.types import Call, Segment, Trajectory, Usage
+from akv_rsi.types import Call, Segment, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +129,3 @@ def _warm(context: Context, one: Modelled, before: Modelled) -> int:
     first = one.trajectory.calls[0].prompt
     longest = before.trajectory.calls[-1]
     return min(shared[-1].end if shared else 0, first, longest.prompt + longest.output)
-
-
-def recorded_usage(contexts: Sequence[Modelled]) -> Usage:
-    """The sum of what is recorded for single calls."""
-    calls = (call for context in contexts for call in context.trajectory.calls)
-    return sum((call.recorded for call in calls if call.recorded), Usage())

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from akv_rsi.errors import AkvError
+from akv_rsi.policies import library
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.tasks.traces.model import Modelled
 from akv_rsi.tasks.traces.provider import Bill, Tariff, bill
-from akv_rsi.tasks.traces.replays import REQUEST_TOKENS, Edited, Replayed, Replayer
+from akv_rsi.tasks.traces.replays import REQUEST_TOKENS, Edited, Replayer
 from akv_rsi.types import Call
 
 
@@ -21,9 +22,11 @@ class PolicyCost:
 
     ``on`` tells where it can be had: ``engine`` policies drop KV, which closed APIs do not offer;
     ``text`` policies edit the prompt, which works everywhere. ``ratio`` is against keeping
-    everything in the same contexts. Of its ``edits`` of the text ``paid`` saved more reads in the
-    calls that followed than they cost; ``needed`` is the median number of calls an edit needs for
-    that, infinite if it makes nothing shorter. ``failed`` says why a policy could not be applied.
+    everything in the same contexts. Of the replayed ``calls``, ``blind`` ones name something that
+    the policy had taken away: the agent could not have written them. Of its ``edits`` of the text
+    ``paid`` saved more reads in the calls that followed than they cost; ``needed`` is the median
+    number of calls an edit needs for that, infinite if it makes nothing shorter. ``failed`` says
+    why a policy could not be applied.
     """
 
     name: str
@@ -31,6 +34,8 @@ class PolicyCost:
     cost: float = 0.0
     full: float = 0.0
     reads: float = 0.0
+    calls: int = 0
+    blind: int = 0
     edits: int = 0
     paid: int = 0
     failed: str = ""
@@ -50,6 +55,11 @@ class PolicyCost:
     def needed(self) -> float | None:
         """Calls until an edit has paid for itself, as a median."""
         return median(self._needed) if self._needed else None
+
+    @property
+    def blind_share(self) -> float | None:
+        """The share of calls that depend on something the policy had taken away."""
+        return self.blind / self.calls if self.calls and not self.failed else None
 
     @property
     def breaks_even(self) -> bool | None:
@@ -104,9 +114,7 @@ def policy_costs(
     tariff: Tariff,
 ) -> list[PolicyCost]:
     """Every policy of ``specs``, which ``replayer`` holds open, on ``contexts``."""
-    table = [
-        PolicyCost(name, "text" if s.kind == "editor" else "engine") for name, s in specs.items()
-    ]
+    table = [PolicyCost(name, _where(s)) for name, s in specs.items()]
     for context in contexts:
         full_cost = bill_context(context, context.trajectory.calls, tariff).cost(tariff)
         for row, replayed in zip(table, replayer.run(context), strict=True):
@@ -114,13 +122,17 @@ def policy_costs(
                 row.failed = row.failed or str(replayed)
                 continue
             row.add(bill_context(context, replayed.calls, tariff), full_cost, tariff)
-            _judge(row, replayed, len(context.times), tariff)
+            row.calls += len(context.times)
+            row.blind += replayed.blind
+            for edit in replayed.edits:
+                row.judge(edit, len(context.times) - edit.call, tariff)
     return table
 
 
-def _judge(row: PolicyCost, replayed: Replayed, calls: int, tariff: Tariff) -> None:
-    for edit in replayed.edits:
-        row.judge(edit, calls - edit.call, tariff)
+def _where(spec: PolicySpec) -> str:
+    if spec.source == library.spec("full").source:
+        return "any"
+    return "text" if spec.kind == "editor" else "engine"
 
 
 def bill_context(context: Modelled, calls: Sequence[Call], tariff: Tariff) -> Bill:

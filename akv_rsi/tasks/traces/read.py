@@ -67,12 +67,12 @@ class Reading:
         self, files: Sequence[Path], options: Options | None = None, format_name: str | None = None
     ) -> None:
         self.files: list[FileReport] = []
-        self._paths = files
+        self.paths = files
         self._options = options or Options()
         self._reader = reader_named(format_name) if format_name else None
 
     def __iter__(self) -> Iterator[Trace]:
-        for path in self._paths:
+        for path in self.paths:
             yield from self._read(path)
 
     def _read(self, path: Path) -> Iterator[Trace]:

@@ -7,6 +7,7 @@ rules. Policies stay open in between.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from akv_rsi.tasks.cost import PriceModel
 from akv_rsi.tasks.decide import Choice, Decide, Decision, open_decider
 from akv_rsi.tasks.environment import Message
 from akv_rsi.tasks.traces.model import Modelled
+from akv_rsi.tasks.traces.needs import Needs, needs_of, unmet
 from akv_rsi.tasks.transcript import Transcript
 from akv_rsi.types import Call, Trajectory
 
@@ -43,10 +45,14 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A policy on one context: its calls, auxiliary ones included, and its edits."""
+    """A policy on one context: its calls, auxiliary ones included, and its edits.
+
+    ``blind`` counts recorded calls that name something which the policy had taken away.
+    """
 
     calls: tuple[Call, ...]
     edits: tuple[Edited, ...] = ()
+    blind: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,31 +90,55 @@ class Replayer:
 
     def run(self, context: Modelled) -> list[Replayed | AkvError]:
         """Every policy on ``context``; the error of one that is at fault."""
-        return [self._run(context.trajectory, decide) for decide in self._deciders]
+        needs = needs_of(context)
+        runs = (_Run(context.trajectory, needs, self._setting) for _ in self._deciders)
+        return [run.through(decide) for run, decide in zip(runs, self._deciders, strict=True)]
 
-    def _run(self, recorded: Trajectory, decide: Decide) -> Replayed | AkvError:
-        transcript = Transcript(recorded.id, self._setting.prices, self._setting.span)
-        edits: list[Edited] = []
-        known = 0
-        for number, call in enumerate(recorded.calls):
-            while known < len(recorded.segments) and recorded.segments[known].end <= call.prompt:
-                transcript.append(recorded.segments[known])
+
+class _Run:
+    """One policy on one context."""
+
+    def __init__(self, recorded: Trajectory, needs: Needs, setting: Setting) -> None:
+        self._recorded = recorded
+        self._needs = needs
+        self._setting = setting
+        self._transcript = Transcript(recorded.id, setting.prices, setting.span)
+        self._edits: list[Edited] = []
+        # The recorded segment that each of the transcript's is, -1 for a summary.
+        self._ids: list[int] = []
+        self._removed: set[int] = set()
+
+    def through(self, decide: Decide) -> Replayed | AkvError:
+        """Decides before every call; the error if the policy is at fault."""
+        transcript, segments, known, blind = self._transcript, self._recorded.segments, 0, 0
+        for number, call in enumerate(self._recorded.calls):
+            while known < len(segments) and segments[known].end <= call.prompt:
+                transcript.append(segments[known])
+                self._ids.append(segments[known].id)
                 known += 1
             (decision,) = decide([Choice(transcript.snapshot(), None)])
             try:
-                self._apply(decision, number, transcript, edits)
+                self._apply(decision, number)
             except (OpError, PolicyError) as error:
                 return error
+            blind += bool(self._needs[number]) and unmet(self._needs[number], self._gone())
             transcript.record(transcript.length, call.output)
-        return Replayed(tuple(transcript.calls), tuple(edits))
+        return Replayed(tuple(transcript.calls), tuple(self._edits), blind)
 
-    def _apply(
-        self,
-        decision: Decision | AkvError,
-        number: int,
-        transcript: Transcript,
-        edits: list[Edited],
-    ) -> None:
+    def _gone(self) -> frozenset[int]:
+        """The recorded segments of which something is dropped or removed."""
+        gone = set(self._removed)
+        starts = [segment.start for segment in self._transcript.segments]
+        for run in self._transcript.visibility.runs:
+            if not run.visible:
+                at = max(0, bisect_right(starts, run.start) - 1)
+                while at < len(starts) and starts[at] < run.end:
+                    gone.add(self._ids[at])
+                    at += 1
+        return frozenset(gone)
+
+    def _apply(self, decision: Decision | AkvError, number: int) -> None:
+        transcript = self._transcript
         if isinstance(decision, AkvError):
             raise decision
         if not isinstance(decision, Edit):
@@ -128,4 +158,15 @@ class Replayer:
         transcript.rewind(first)
         transcript.apply(())
         removed = before - transcript.length
-        edits.append(Edited(number, removed, computed - removed - first, summary))
+        self._edits.append(Edited(number, removed, computed - removed - first, summary))
+        self._renumber(decision)
+
+    def _renumber(self, edit: Edit) -> None:
+        """Follows the transcript, which has numbered its segments anew."""
+        out = {*edit.remove, *edit.summarise}
+        self._removed.update(self._ids[i] for i in out if self._ids[i] >= 0)
+        kept = [(i, own) for i, own in enumerate(self._ids) if i not in out]
+        if edit.summarise:
+            at = sum(i < min(edit.summarise) for i, _ in kept)
+            kept.insert(at, (-1, -1))
+        self._ids = [own for _, own in kept]

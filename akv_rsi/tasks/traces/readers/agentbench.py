@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from akv_rsi.tasks.traces.content import count, mapping, recorded, text_of, written
+from akv_rsi.tasks.traces.content import count, mapping, recorded, size_of, text_of
 from akv_rsi.tasks.traces.events import Amended, Began, Event, Noted, Skipped
 from akv_rsi.tasks.traces.readers.base import chat_message
 from akv_rsi.tasks.traces.source import Head, Source
@@ -33,7 +33,7 @@ class AgentBench:
         for item in source.walk({("trace",), ("trace", "messages"), ("trace", "rounds")}):
             key = item.path[1] if len(item.path) > 1 else ""
             if item.path[:1] != ("trace",):
-                yield Skipped("metadata", len(written(item.value)))
+                yield Skipped("metadata", size_of(item.value))
             elif key == "messages":
                 message = mapping(item.value)
                 if message.get("role") == "user":
@@ -53,6 +53,6 @@ class AgentBench:
                 yield Amended(number, usage, reasoning)
             else:
                 what = "steps, which repeat the messages" if key == "steps" else "metadata"
-                yield Skipped(what, len(written(item.value)))
+                yield Skipped(what, size_of(item.value))
         if any(times >= NUDGES for times in users.values()):
             yield Noted("injected_user_nudges")

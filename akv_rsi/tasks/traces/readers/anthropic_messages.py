@@ -11,8 +11,8 @@ from akv_rsi.tasks.traces.content import (
     mapping,
     objects,
     seconds,
+    size_of,
     text_of,
-    written,
 )
 from akv_rsi.tasks.traces.events import Asked, Began, Event, Said, Skipped
 from akv_rsi.tasks.traces.readers.base import said, tools
@@ -52,7 +52,7 @@ class AnthropicMessages:
             elif key == "model":
                 model = text_of(item.value) or None
             elif item.value is not None:
-                yield Skipped("metadata", len(written(item.value)))
+                yield Skipped("metadata", size_of(item.value))
 
     def _message(self, value: Json, model: str | None) -> Iterator[Event]:
         message = mapping(value)
@@ -68,4 +68,4 @@ class AnthropicMessages:
         elif role == "system":
             yield Said("system", content_of(message.get("content")).text)
         else:
-            yield Skipped(f"messages of role {role!r}", len(written(value)))
+            yield Skipped(f"messages of role {role!r}", size_of(value))

@@ -12,8 +12,8 @@ from akv_rsi.tasks.traces.content import (
     mapping,
     objects,
     seconds,
+    size_of,
     text_of,
-    written,
 )
 from akv_rsi.tasks.traces.events import Asked, Began, Event, Noted, Reset, Said, Skipped
 from akv_rsi.tasks.traces.readers.base import called, said
@@ -43,12 +43,14 @@ class ClaudeCode:
 
     def read(self, source: Source) -> Iterator[Event]:
         """See `Reader`."""
-        lanes = _Lanes()
+        lanes, lane = _Lanes(), _MAIN
         yield Began(_MAIN)
         if source.path.name.startswith("agent-acompact") or "__agent-acompact" in source.path.name:
             yield Noted("compaction_call")
         for _, line in source.records():
-            yield Began(lanes.of(line), beside=True)
+            if (own := lanes.of(line)) != lane:
+                lane = own
+                yield Began(lane, beside=True)
             kind = line.get("type")
             if kind == "assistant":
                 yield from self._assistant(line)
@@ -61,12 +63,12 @@ class ClaudeCode:
                 yield Reset("edit", frozenset(map(str, ids if isinstance(ids, list) else ())))
             else:
                 what = f"{kind}/{line['subtype']}" if "subtype" in line else str(kind)
-                yield Skipped(f"{what} lines", len(written(line)))
+                yield Skipped(f"{what} lines", size_of(line))
 
     def _assistant(self, line: Mapping[str, Json]) -> Iterator[Event]:
         message = mapping(line.get("message"))
         if message.get("model") == "<synthetic>" or line.get("isApiErrorMessage"):
-            yield Skipped("error messages made by the client", len(written(message)))
+            yield Skipped("error messages made by the client", size_of(message))
             return
         usage = mapping(message.get("usage"))
         created = mapping(usage.get("cache_creation"))
@@ -78,7 +80,7 @@ class ClaudeCode:
 
     def _user(self, line: Mapping[str, Json]) -> Iterator[Event]:
         if "toolUseResult" in line:
-            size = len(written(line["toolUseResult"]))
+            size = size_of(line["toolUseResult"])
             yield Skipped("results formatted for the screen, which repeat the result", size)
         if line.get("isMeta"):
             yield Noted("injected_messages")

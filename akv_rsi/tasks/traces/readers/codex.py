@@ -10,8 +10,8 @@ from akv_rsi.tasks.traces.content import (
     objects,
     openai_usage,
     seconds,
+    size_of,
     text_of,
-    written,
 )
 from akv_rsi.tasks.traces.events import Asked, Began, Event, Reset, Said, Skipped
 from akv_rsi.tasks.traces.readers.responses import REASONING, Items, instructions
@@ -66,7 +66,7 @@ class Codex:
             else:
                 items.model = text_of(payload.get("model")) or items.model
                 what = f"{kind}/{payload.get('type')}" if "type" in payload else str(kind)
-                yield Skipped(f"{what} lines", len(written(payload)))
+                yield Skipped(f"{what} lines", size_of(payload))
 
     def _replacement(self, payload: Mapping[str, Json], items: Items) -> Iterator[Event]:
         """What a compaction leaves: a history, else its summary alone."""

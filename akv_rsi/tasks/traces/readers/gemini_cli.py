@@ -13,6 +13,7 @@ from akv_rsi.tasks.traces.content import (
     objects,
     recorded,
     seconds,
+    size_of,
     text_of,
     written,
 )
@@ -37,7 +38,7 @@ class GeminiCli:
             if item.path[:1] == ("messages",):
                 yield from self._message(mapping(item.value))
             else:
-                yield Skipped("metadata", len(written(item.value)))
+                yield Skipped("metadata", size_of(item.value))
 
     def _message(self, message: Mapping[str, Json]) -> Iterator[Event]:
         kind, content = message.get("type"), content_of(message.get("content") or "")
@@ -69,7 +70,7 @@ class GeminiCli:
         failed = call.get("status") == "error"
         yield from said("tool_result", _parts(call["result"]), id=name, is_error=failed)
         if shown := call.get("resultDisplay"):
-            yield Skipped("results formatted for the screen", len(written(shown)))
+            yield Skipped("results formatted for the screen", size_of(shown))
 
 
 def _parts(value: Json) -> Content:

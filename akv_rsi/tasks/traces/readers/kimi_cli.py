@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from akv_rsi.tasks.traces.content import Json, content_of, count, mapping, seconds, text_of, written
+from akv_rsi.tasks.traces.content import (
+    Json,
+    content_of,
+    count,
+    mapping,
+    seconds,
+    size_of,
+    text_of,
+    written,
+)
 from akv_rsi.tasks.traces.events import Asked, Began, Event, Noted, Recorded, Reset, Said, Skipped
 from akv_rsi.tasks.traces.readers.base import called, said, tools
 from akv_rsi.tasks.traces.source import Head, Source
@@ -25,10 +34,12 @@ class KimiCli:
 
     def read(self, source: Source) -> Iterator[Event]:
         """See `Reader`."""
-        yield Began("main")
-        once = _Once()
+        once, agent = _Once(), "main"
+        yield Began(agent)
         for _, line in source.records():
-            yield Began(text_of(line.get("agentId")) or "main", beside=True)
+            if (own := text_of(line.get("agentId")) or "main") != agent:
+                agent = own
+                yield Began(agent, beside=True)
             kind = line.get("type")
             if kind == "context.append_message":
                 yield from self._message(mapping(line.get("message")))
@@ -46,7 +57,7 @@ class KimiCli:
             elif kind in ("context.clear", "context.undo"):
                 yield Reset("edit")
             else:
-                yield Skipped(f"{kind} records", len(written(line)))
+                yield Skipped(f"{kind} records", size_of(line))
 
     def _message(self, message: Mapping[str, Json]) -> Iterator[Event]:
         role, content = message.get("role"), content_of(message.get("content"))
@@ -83,7 +94,7 @@ class KimiCli:
             if step and (usage := _usage(event.get("usage"))):
                 yield Asked(step, usage)
         else:
-            yield Skipped(f"{kind} events", len(written(event)))
+            yield Skipped(f"{kind} events", size_of(event))
 
 
 class _Once:

@@ -12,6 +12,7 @@ from akv_rsi.tasks.traces.content import (
     objects,
     openai_usage,
     seconds,
+    size_of,
     text_of,
     written,
 )
@@ -49,7 +50,7 @@ class MiniSweAgent:
                 yield from self._message(message, asked)
                 asked += message.get("role") == "assistant"
             else:
-                yield Skipped("metadata", len(written(item.value)))
+                yield Skipped("metadata", size_of(item.value))
 
     def _message(self, message: Mapping[str, Json], asked: int) -> Iterator[Event]:
         role, content = message.get("role"), content_of(message.get("content"))

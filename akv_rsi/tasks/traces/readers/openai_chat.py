@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from akv_rsi.tasks.traces.content import mapping, objects, openai_usage, seconds, written
+from akv_rsi.tasks.traces.content import mapping, objects, openai_usage, seconds, size_of
 from akv_rsi.tasks.traces.events import Began, Event, Skipped
 from akv_rsi.tasks.traces.readers.base import chat_message, tools
 from akv_rsi.tasks.traces.source import Head, Source
@@ -36,4 +36,4 @@ class OpenAIChat:
             elif key == "tools":
                 yield from tools(item.value)
             else:
-                yield Skipped("metadata", len(written(item.value)))
+                yield Skipped("metadata", size_of(item.value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from akv_rsi.tasks.traces.content import Json, count, mapping, objects, text_of, written
+from akv_rsi.tasks.traces.content import Json, count, mapping, objects, size_of, text_of
 from akv_rsi.tasks.traces.events import Began, Event, Noted, Skipped, Totals
 from akv_rsi.tasks.traces.readers.base import tools
 from akv_rsi.tasks.traces.readers.responses import Items, input_items, instructions
@@ -39,7 +39,7 @@ class OpenAIResponses:
                 yield from items.read(item)
             yield from _totals(response.get("usage"))
             rest = {k: v for k, v in line.items() if k not in _READ}
-            yield Skipped("metadata", len(written(rest)))
+            yield Skipped("metadata", size_of(rest))
 
 
 def _totals(usage: Json) -> Iterator[Event]:

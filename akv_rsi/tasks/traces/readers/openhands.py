@@ -13,6 +13,7 @@ from akv_rsi.tasks.traces.content import (
     openai_usage,
     recorded,
     seconds,
+    size_of,
     text_of,
     written,
 )
@@ -54,7 +55,7 @@ class OpenHands:
             if isinstance(key, int) or key == "history":
                 yield from self._event(mapping(item.value), spent)
             else:
-                yield Skipped("metadata", len(written(item.value)))
+                yield Skipped("metadata", size_of(item.value))
 
     def _event(self, event: Mapping[str, Json], spent: _Spent) -> Iterator[Event]:
         action, origin = event.get("action"), str(event.get("id"))
@@ -73,7 +74,7 @@ class OpenHands:
         elif event.get("source") == "agent":
             yield from self._action(event, args, origin, spent)
         else:
-            yield Skipped(f"events of source {event.get('source')!r}", len(written(event)))
+            yield Skipped(f"events of source {event.get('source')!r}", size_of(event))
 
     def _action(
         self, event: Mapping[str, Json], args: Mapping[str, Json], origin: str, spent: _Spent

@@ -13,6 +13,7 @@ from akv_rsi.tasks.traces.content import (
     mapping,
     objects,
     seconds,
+    size_of,
     text_of,
     written,
 )
@@ -59,7 +60,7 @@ class OpenTelemetry:
                 values.get("gen_ai.operation.name") or text_of(span.get("name")).partition(" ")[0]
             )
             if operation not in _CHAT:
-                yield Skipped(f"{operation} spans", len(written(span)))
+                yield Skipped(f"{operation} spans", size_of(span))
                 continue
             agent = values.get("gen_ai.agent.name")
             name = values.get("gen_ai.conversation.id") or f"{span.get('traceId')} {agent or ''}"
@@ -157,7 +158,7 @@ def _said(message: Mapping[str, Json]) -> Iterator[Event]:
         elif kind == "text":
             yield Said(_KINDS.get(text_of(role), "user"), _text(part))
         else:
-            yield Skipped(f"parts of type {kind!r}", len(written(part)))
+            yield Skipped(f"parts of type {kind!r}", size_of(part))
 
 
 def _usage(values: Mapping[str, Json]) -> Recorded | None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from akv_rsi.tasks.traces.content import Json, content_of, mapping, objects, text_of, written
+from akv_rsi.tasks.traces.content import (
+    Json,
+    content_of,
+    mapping,
+    objects,
+    size_of,
+    text_of,
+    written,
+)
 from akv_rsi.tasks.traces.events import Asked, Event, Noted, Recorded, Said, Skipped
 from akv_rsi.tasks.traces.readers.base import called, said
 
@@ -57,7 +65,7 @@ class Items:
             yield from self._ask(time)
             yield from self._answer(kind, item)
         else:
-            yield Skipped(f"items of type {kind!r}", len(written(item)))
+            yield Skipped(f"items of type {kind!r}", size_of(item))
 
     def _ask(self, time: float | None) -> Iterator[Event]:
         if self._running:

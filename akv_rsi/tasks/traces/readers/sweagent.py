@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from akv_rsi.tasks.traces.content import Json, content_of, count, mapping, text_of, written
+from akv_rsi.tasks.traces.content import Json, content_of, count, mapping, size_of, text_of, written
 from akv_rsi.tasks.traces.events import Asked, Began, Event, Noted, Said, Skipped, Totals
 from akv_rsi.tasks.traces.readers.base import chat_message, has_calls, said
 from akv_rsi.tasks.traces.source import Head, Source
@@ -27,18 +27,18 @@ class SweAgent:
 
     def read(self, source: Source) -> Iterator[Event]:
         """See `Reader`."""
-        asked = False
+        asked, agent = False, ""
         for item in source.walk({("history",), ("trajectory",)}):
             key = item.path[0] if item.path else ""
             if key == "history":
                 message = mapping(item.value)
-                yield Began(text_of(message.get("agent")) or "main", beside=True)
+                if (own := text_of(message.get("agent")) or "main") != agent:
+                    agent = own
+                    yield Began(agent, beside=True)
                 yield from self._message(message, asked)
                 asked |= message.get("role") == "assistant" and not message.get("is_demo")
             elif key == "trajectory":
-                yield Skipped(
-                    "trajectory steps, which repeat the history", len(written(item.value))
-                )
+                yield Skipped("trajectory steps, which repeat the history", size_of(item.value))
             elif key == "info":
                 stats = mapping(mapping(item.value).get("model_stats"))
                 if sent := count(stats.get("tokens_sent")):
@@ -47,7 +47,7 @@ class SweAgent:
                 if '"last_n_observations"' in written(item.value).replace('\\"', '"'):
                     yield Noted("old_observations_elided_by_harness")
             else:
-                yield Skipped("metadata", len(written(item.value)))
+                yield Skipped("metadata", size_of(item.value))
 
     def _message(self, message: Mapping[str, Json], asked: bool) -> Iterator[Event]:
         role, content = message.get("role"), content_of(message.get("content"))

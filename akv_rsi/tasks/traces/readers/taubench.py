@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from akv_rsi.tasks.traces.content import mapping, written
+from akv_rsi.tasks.traces.content import mapping, size_of
 from akv_rsi.tasks.traces.events import Began, Event, Skipped
 from akv_rsi.tasks.traces.readers.base import chat_message
 from akv_rsi.tasks.traces.source import Head, Source
@@ -31,4 +31,4 @@ class TauBench:
             if key == "traj":
                 yield from chat_message(mapping(item.value))
             else:
-                yield Skipped("metadata", len(written(item.value)))
+                yield Skipped("metadata", size_of(item.value))
