@@ -23,9 +23,10 @@ from akv_rsi.tasks.episode import Episode
 # Of the new candidates of a round, this share are known structures with other numbers.
 RETUNE = 1 / 3
 PATIENCE = 8  # rounds in a row without a new candidate before an arm gives up
-GENERATIONS = 2  # of proposals in a round, before anything is run
+GENERATIONS = 8  # of proposals in a round, before anything is run
 TUNED = 3  # more numbers that a promising structure is screened with
-PROMISING = 10  # structures of each kind to breed from on the word of recorded trajectories
+PROMISING = 10  # policies to breed from on the word of recorded trajectories
+SAFE, STOCK = 0.9, 40  # and so many that lose no more than this, to combine
 
 
 class Arm:
@@ -172,20 +173,16 @@ class Arm:
         return ranked[PROMISING - 1].promise(self._config.target)
 
     def _promising(self, so_far: Sequence[Screened]) -> list[Candidate]:
-        """The structures that the recorded trajectories speak for, each in its best numbers.
+        """What the recorded trajectories speak for: of those that decide alike, the shortest.
 
-        Half of them are the most promising; the others save less, but no one that saves as much
-        loses less: rules that lose nothing add up.
+        Half are the most promising; the others lose next to nothing, whatever they save: rules that
+        lose nothing add up.
         """
-        ranked = self._by_promise(so_far)
-        safe = sorted(ranked, key=lambda s: (-s.safety, s.ratio, s.candidate.id))
-        front, cheapest = list[Screened](), math.inf
-        for screened in safe:
-            if screened.ratio < cheapest:
-                front.append(screened)
-                cheapest = screened.ratio
-        pools = (_structures(ranked)[:PROMISING], _structures(front)[:PROMISING])
-        return [candidate for pool in pools for candidate in pool]
+        ranked = _distinct(self._by_promise(so_far))
+        safe = [s for s in ranked if s.safety >= SAFE and s.fingerprint != self.screen.idle]
+        stock = sorted(safe, key=lambda s: (s.ratio, s.candidate.id))[:STOCK]
+        best = ranked[:PROMISING] * max(1, len(stock) // PROMISING)
+        return [screened.candidate for screened in (*best, *stock)]
 
     def _retunes(self, count: int, rng: Random) -> list[Candidate]:
         """Known structures for which the tuner is to find other numbers."""
@@ -229,12 +226,14 @@ class Arm:
         return heats
 
 
-def _structures(screened: Sequence[Screened]) -> list[Candidate]:
-    """The candidates in order, but the first of each structure only."""
-    first: dict[str, Candidate] = {}
+def _distinct(screened: Sequence[Screened]) -> list[Screened]:
+    """The screened in order, but of those that decide alike only one, the shortest."""
+    shortest: dict[str, Screened] = {}
     for one in screened:
-        first.setdefault(one.candidate.structure, one.candidate)
-    return list(first.values())
+        known = shortest.setdefault(one.fingerprint, one)
+        if len(one.candidate.spec.source) < len(known.candidate.spec.source):
+            shortest[one.fingerprint] = one
+    return list(shortest.values())
 
 
 def _row(screened: Screened) -> dict[str, object]:

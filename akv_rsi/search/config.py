@@ -40,8 +40,8 @@ class SearchConfig:
     rungs: tuple[int, ...] = (6, 18, 48, 96)
     eta: int = 3
     archived: int = 1
-    recordings: int = 12
-    overdraw: int = 12
+    recordings: int = 6
+    overdraw: int = 8
     full: bool = False
 
     @property

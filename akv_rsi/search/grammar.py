@@ -126,13 +126,32 @@ class Grammar:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
 
+    def atoms(self) -> list[Program]:
+        """The simplest programs: one rule with one condition, for each kind and each tool.
+
+        They tell what each rule saves and loses by itself: the stock to combine from.
+        """
+        age, result = Condition("{seg}.age >= {n}", AGE), Condition(f'{{seg}}.kind == "{RESULT}"')
+        targets = [Condition(f'{{seg}}.kind == "{kind}"') for kind in self.vocabulary.kinds]
+        targets += [Condition(tool_test([tool], "{seg}")) for tool in self.vocabulary.tools]
+        rules = [(target, age) for target in targets]
+        rules.append((result, Condition("{seg}.tokens < {n}", TOKENS)))
+        rules.append((result, Condition("{seg}.mentioned_later >= {n}", MENTIONS)))
+        if "superseded" in self.vocabulary.flags:
+            rules.append((result, Condition("{seg}.superseded_by is not None")))
+        if "noted" in self.vocabulary.flags:
+            rules.append((result, Condition("{ctx}.notes_about({seg})")))
+        near = Condition("{ctx}.position_span > {n} * {ctx}.reliable_span", SPAN)
+        when = near if "repos" in self.vocabulary.verbs else None
+        return [Program((Rule(conditions, "drop"),), when) for conditions in rules]
+
     def program(self, rng: Random) -> Program:
         """A whole policy. Small ones are likelier than large ones."""
         count = rng.choices((1, 2, 3, 4), (4, 4, 2, 1))[0]
         rules = tuple(self.rule(rng, ("drop", "drop and refresh")) for _ in range(count))
         if "restore" in self.vocabulary.verbs and rng.random() < 0.1:
             rules += (self.rule(rng, ("restore",)),)
-        wanted = "repos" in self.vocabulary.verbs and rng.random() < 0.6
+        wanted = "repos" in self.vocabulary.verbs and rng.random() < 0.85
         return Program(rules, self.reposition(rng) if wanted else None)
 
     def rule(

@@ -16,7 +16,7 @@ from akv_rsi.search.candidate import Candidate, score
 from akv_rsi.search.choice import Choice, Finalist, keep_everything, rank
 from akv_rsi.search.config import SearchConfig
 from akv_rsi.search.evaluation import Evaluates, Evaluation, Rows, evaluate
-from akv_rsi.search.grammar import Grammar, Vocabulary
+from akv_rsi.search.grammar import Grammar, Vocabulary, render
 from akv_rsi.search.journal import Journal, Outcome
 from akv_rsi.search.propose import BEST_OF_N, EVOLVE, GrammarProposer, ListProposer, Proposer
 from akv_rsi.search.race import Heat, Race, Runner
@@ -183,8 +183,11 @@ class Search:
         grammar = Grammar(Vocabulary.of(recordings))
         specs = [library.spec(name) for name in library.names() if name != self.keep.name]
         programs = [spec for spec in specs if spec.kind == "program"]
+        atoms = [
+            PolicySpec("grammar", source=render(atom), trusted=True) for atom in grammar.atoms()
+        ]
         return {
-            SEARCH: GrammarProposer(grammar, EVOLVE, programs),
+            SEARCH: GrammarProposer(grammar, EVOLVE, [*programs, *atoms]),
             SAMPLES: GrammarProposer(grammar, BEST_OF_N),
             BASELINES: ListProposer(specs),
         }
