@@ -40,6 +40,8 @@ class EngineConfig:
     def __post_init__(self) -> None:
         for name in ("page_size", "pages", "max_batch", "chunk_tokens"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"EngineConfig.{name} must be at least 1, not {getattr(self, name)}")
+                raise ConfigError(
+                    f"EngineConfig.{name} must be at least 1, not {getattr(self, name)}"
+                )
         if self.working_set_mib < 0:
             raise ConfigError(f"EngineConfig.working_set_mib must not be {self.working_set_mib}")

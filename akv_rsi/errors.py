@@ -1,27 +1,27 @@
 """Every error akv-rsi raises on purpose.
 
-    AkvError                     the root: `except AkvError` catches all of ours
-    ├── ConfigError              an option, file or argument cannot be used as given
-    ├── OpError                  a cache operation that breaks the contract
-    │   └── GuardError           it would remove a pinned token, or everything
-    ├── EngineError              the engine cannot do what was asked
-    │   ├── UnsupportedModel     the architecture cannot be run exactly
-    │   ├── ModelLoadError       weights or tokenizer missing, corrupt or incomplete
-    │   ├── ContextLimit         a request is longer than the model or the pool allows
-    │   └── NumericalError       a forward pass produced NaN or infinity
-    ├── PolicyError              a policy program is at fault (data for the search)
-    │   ├── LintError            refused before running; carries line numbers
-    │   ├── PolicyTimeout        ran past its time or operation limit
-    │   ├── PolicyMemory         ran past its memory or recursion limit
-    │   ├── PolicyCrash          raised, or returned something that is not a decision
-    │   ├── CapabilityError      needs a verb or field the target does not offer
-    │   └── ParityError          the sandbox and plain Python decided differently
-    ├── TaskError                a suite or environment breaks its protocol
-    ├── LedgerError              a spending that was not reserved, or past its limit
-    └── StoreError               a run directory cannot be read or written
-        ├── RunLocked            another process owns the run
-        ├── RunCorrupt           an event's checksum does not match
-        └── SealBroken           the sealed test would be read early, or twice
+AkvError                     the root: `except AkvError` catches all of ours
+├── ConfigError              an option, file or argument cannot be used as given
+├── OpError                  a cache operation that breaks the contract
+│   └── GuardError           it would remove a pinned token, or everything
+├── EngineError              the engine cannot do what was asked
+│   ├── UnsupportedModel     the architecture cannot be run exactly
+│   ├── ModelLoadError       weights or tokenizer missing, corrupt or incomplete
+│   ├── ContextLimit         a request is longer than the model or the pool allows
+│   └── NumericalError       a forward pass produced NaN or infinity
+├── PolicyError              a policy program is at fault (data for the search)
+│   ├── LintError            refused before running; carries line numbers
+│   ├── PolicyTimeout        ran past its time or operation limit
+│   ├── PolicyMemory         ran past its memory or recursion limit
+│   ├── PolicyCrash          raised, or returned something that is not a decision
+│   ├── CapabilityError      needs a verb or field the target does not offer
+│   └── ParityError          the sandbox and plain Python decided differently
+├── TaskError                a suite or environment breaks its protocol
+├── LedgerError              a spending that was not reserved, or past its limit
+└── StoreError               a run directory cannot be read or written
+    ├── RunLocked            another process owns the run
+    ├── RunCorrupt           an event's checksum does not match
+    └── SealBroken           the sealed test would be read early, or twice
 """
 
 

@@ -112,7 +112,7 @@ class OpHistory:
             yield boundary, tuple(ops)
 
     def upto(self, boundary: int) -> OpHistory:
-        """The ops at boundaries ``<= boundary``: what version 0 of token ``boundary`` depends on."""
+        """The ops at boundaries ``<= boundary``: what version 0 of that token depends on."""
         return OpHistory(tuple(op for op in self.ops if op.boundary <= boundary))
 
     def extend(self, ops: Iterable[Op]) -> OpHistory:
@@ -241,11 +241,15 @@ class Policy(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What results call it."""
+        ...
 
     @property
-    def capabilities(self) -> frozenset[str]: ...
+    def capabilities(self) -> frozenset[str]:
+        """What it needs of its target."""
+        ...
 
     def decide(self, snapshot: Snapshot) -> tuple[Op, ...]:
-        """The ops at ``snapshot.boundary``, in canonical order; `PolicyError` when it is at fault."""
+        """The ops at ``snapshot.boundary`` in canonical order; `PolicyError` if it is at fault."""
         ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from akv_rsi.errors import GuardError, OpError
@@ -141,7 +142,7 @@ class Visibility:
         return Applied(replace(state, past=(*state.past, state)), tuple(_merge(refreshed)))
 
     def forget(self, ranges: Sequence[Range]) -> tuple[Op, ...]:
-        """Ops that equal re-prefilling the conversation without ``ranges``: Drop, Repos, Refresh."""
+        """Ops that equal re-prefilling the text without ``ranges``: Drop, Repos, Refresh."""
         drop = Drop(self.length, tuple(ranges))
         after = self.apply((drop, Repos(self.length))).visibility
         rest = after.visible_in(ranges[0][0], self.length)
@@ -149,18 +150,22 @@ class Visibility:
         return (drop, Repos(self.length), *tail)
 
     def _refresh(self, op: Refresh) -> tuple[Visibility, list[Range]]:
-        """New versions of the tokens in ``op`` whose past or position changed since they were computed."""
+        """New versions of the tokens in ``op`` whose past or position is another by now."""
         state, epoch = self, self.epoch + 1
         refreshed: list[Range] = []
         for start, end in op.ranges:
-            for piece in [run.cut(start, end) for run in self.runs if run.start < end and start < run.end]:
+            for piece in [
+                run.cut(start, end) for run in self.runs if run.start < end and start < run.end
+            ]:
                 if not piece.visible:
                     raise OpError(f"{op}: tokens [{piece.start}, {piece.end}) are not visible")
                 stale = max(piece.start, state._first_change(piece))
                 if stale < piece.end:
                     refreshed.append((stale, piece.end))
                     runs = _split(state.runs, stale, piece.end)
-                    fresh = (r._replace(epoch=epoch) if stale <= r.start < piece.end else r for r in runs)
+                    fresh = (
+                        r._replace(epoch=epoch) if stale <= r.start < piece.end else r for r in runs
+                    )
                     state = replace(state, runs=tuple(_join(fresh)))
         return state, refreshed
 
@@ -170,7 +175,7 @@ class Visibility:
         A token from there on has another visible past (tokens, versions or positions) or another
         position of its own than when its KV was computed.
         """
-        # Refreshed tokens and those appended in the same epoch share one past: the state right after
+        # Refreshed tokens and those appended in the same epoch share one past: the state just after
         # the group, extended by plain appends.
         base = self.past[piece.epoch - 1] if piece.epoch else Visibility()
         then = list(base.runs)
@@ -189,14 +194,18 @@ def check_pinned(drop: Drop, pinned: Sequence[Range]) -> None:
     for start, end in drop.ranges:
         for low, high in pinned:
             if start < high and low < end:
-                raise GuardError(f"{drop}: [{start}, {end}) would drop pinned tokens [{low}, {high})")
+                raise GuardError(
+                    f"{drop}: [{start}, {end}) would drop pinned tokens [{low}, {high})"
+                )
 
 
 def _check_disjoint(restore: Restore, drop: Op | None) -> None:
     for low, high in drop.ranges if isinstance(drop, Drop) else ():
         for start, end in restore.ranges:
             if start < high and low < end:
-                raise OpError(f"tokens [{max(start, low)}, {min(end, high)}) are dropped and restored at once")
+                raise OpError(
+                    f"tokens [{max(start, low)}, {min(end, high)}) are dropped and restored at once"
+                )
 
 
 def _set_visible(runs: Sequence[Run], op: Drop | Restore, visible: bool) -> list[Run]:
@@ -227,7 +236,7 @@ def _split(runs: Iterable[Run], start: int, end: int) -> list[Run]:
             out.append(run)
             continue
         edges = [run.start, *edges, run.end]
-        out.extend(run.cut(low, high) for low, high in zip(edges, edges[1:], strict=False))
+        out.extend(run.cut(low, high) for low, high in pairwise(edges))
     return out
 
 

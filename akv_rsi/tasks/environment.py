@@ -81,7 +81,9 @@ class Suite(Protocol):
     """A family of tasks. ``--suite package.module:factory`` names a callable that returns one."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The suite's name in results."""
+        ...
 
     def environment(self, seed: int) -> Environment:
         """The task of that seed: any integer >= 0, the same task every time."""
