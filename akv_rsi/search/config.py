@@ -34,8 +34,8 @@ class SearchConfig:
     train: int = 96
     validation: int = 96
     test: int = 96
-    episodes: int = 600
-    finalists: int = 3
+    episodes: int = 480
+    finalists: int = 2
     width: int = 6
     rungs: tuple[int, ...] = (6, 18, 48, 96)
     eta: int = 3
