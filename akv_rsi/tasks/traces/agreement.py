@@ -22,8 +22,9 @@ class Agreement:
 
     ``compared`` is what: the cost; the prompt tokens, where the file does not tell cached ones; or
     nothing. ``difference`` is relative to the record. ``why`` explains a difference beyond 10%, or
-    that nothing could be compared. ``stubs`` counts records whose output is under half of what the
-    file shows; the larger is used on both sides.
+    that nothing could be compared; a sum that agrees though single prompts do not is no agreement.
+    ``stubs`` counts records whose output is under half of what the file shows; the larger is used
+    on both sides.
     """
 
     compared: Literal["cost", "prompt tokens", "nothing"]
@@ -67,7 +68,8 @@ def compare(
         ours, theirs = 0.0, 0.0
         difference = _prompt(modelled) / max(_prompt(recorded), 1) - 1
         why, compared = _size_reason(scale, difference), "prompt tokens"
-    agrees = abs(difference) <= TOLERANCE
+    agrees = abs(difference) <= TOLERANCE and not scale.unfit
+    why = scale.unfit or why
     return Agreement(
         compared, recorded, modelled, theirs, ours, difference, agrees, "" if agrees else why, stubs
     )

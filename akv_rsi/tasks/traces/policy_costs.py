@@ -84,7 +84,8 @@ class PolicyCost:
 def calls_to_break_even(edit: Edited, tariff: Tariff) -> float:
     """How many calls must read the shorter text until the edit has paid for itself."""
     prices = tariff.prices
-    price = edit.rewritten * max(0.0, prices.write - prices.read)
+    again = edit.rewritten - (0 if prices.caches_output else edit.answer)
+    price = max(0, again) * max(0.0, prices.write - prices.read)
     if edit.summary:
         prompt, output = edit.summary
         price += prompt * prices.read + REQUEST_TOKENS * prices.input + output * prices.output

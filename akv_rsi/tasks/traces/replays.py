@@ -34,12 +34,14 @@ class Edited:
     """One edit of the text, before call number ``call``.
 
     ``removed`` tokens vanished; ``rewritten`` ones, behind the first edited token, are prefilled
-    again. ``summary`` tells the prompt and the output of the call that wrote a summary.
+    again, the last ``answer`` of them, which most APIs would have had to read anew anyway.
+    ``summary`` tells the prompt and the output of the call that wrote a summary.
     """
 
     call: int
     removed: int
     rewritten: int
+    answer: int = 0
     summary: tuple[int, int] | None = None
 
 
@@ -158,7 +160,8 @@ class _Run:
         transcript.rewind(first)
         transcript.apply(())
         removed = before - transcript.length
-        self._edits.append(Edited(number, removed, computed - removed - first, summary))
+        answer = self._recorded.calls[number - 1].output if number else 0
+        self._edits.append(Edited(number, removed, computed - removed - first, answer, summary))
         self._renumber(decision)
 
     def _renumber(self, edit: Edit) -> None:
