@@ -103,7 +103,8 @@ def _run(
     full_fixed = evaluator.replay_cost(FULL, scripts)
     distinct = {spec.id: spec for spec in (FULL, *named.values())}
     bars.begin("episodes", len(distinct) * len(refs))
-    rows = dict(zip(distinct, evaluator.run(list(distinct.values()), refs, keep=True), strict=True))
+    # A cohort for each policy, as in a search's sealed test: so its row is repeated exactly.
+    rows = {id_: evaluator.run([spec], refs, keep=True)[0] for id_, spec in distinct.items()}
     return [
         Evaluated(
             label,

@@ -33,7 +33,7 @@ class Limits:
     seconds: float = 10.0
 
 
-class SessionLost(Exception):  # noqa: N818  # an event between our own modules
+class SessionLost(Exception):  # an event between our own modules
     """The sandbox gave up its worker, for ``reason``; nothing is resident any more.
 
     ``certain``: the policy did it. Otherwise the worker died, and only if it dies again did it.
