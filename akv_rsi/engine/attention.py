@@ -70,9 +70,18 @@ class Segment:
     limits: Ints
     queries: Ints
     source: tuple[Source, int] | None = None
+    _blocks: list[tuple[int, int, int]] = field(init=False)
     _index: Tensor | None = None
     _bias: dict[tuple[int, int | None], Tensor | None] = field(default_factory=dict)
     _angles: dict[tuple[str, bool], list[Angles]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        firsts = range(self.start, self.stop, BLOCK)
+        limits = [self.limits[i : i + BLOCK].max() for i in range(0, len(self.limits), BLOCK)]
+        self._blocks = [
+            (first, min(first + BLOCK, self.stop), int(seen))
+            for first, seen in zip(firsts, limits, strict=True)
+        ]
 
     def attend(
         self, query: Tensor, out: Tensor, pool: PagePool, rotary: Rotary, call: LayerCall
@@ -83,12 +92,10 @@ class Segment:
         """
         keys, values, runs = self._gather(pool, rotary, call)
         heads = keys.shape[0]
-        for first in range(self.start, self.stop, BLOCK):
-            last = min(first + BLOCK, self.stop)
-            seen = int(self.limits[first - self.start : last - self.start].max())
+        sinks = None if call.sinks is None else call.sinks.view(heads, 1, -1, 1)
+        for first, last, seen in self._blocks:
             scores = self._scores(query[first:last], keys[:, :seen], runs, rotary, call)
             bias = self._row_bias(first, last, seen, call.window)
-            sinks = None if call.sinks is None else call.sinks.view(heads, 1, -1, 1)
             weights = weigh(scores, bias, sinks, call)
             mixed = torch.bmm(weights.view(heads, -1, seen), values[:, :seen])
             out[first:last] = by_row(mixed, last - first)
@@ -185,6 +192,8 @@ def weigh(scores: Tensor, bias: Tensor | None, sinks: Tensor | None, call: Layer
     if bias is not None:
         scores[..., scores.shape[-1] - bias.shape[-1] :].add_(bias)
     if sinks is None:
+        if scores.dtype == torch.float32:
+            return torch.softmax(scores, -1)
         return torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
     sinks = sinks.to(scores.dtype).expand(*scores.shape[:-1], 1)
     whole = torch.softmax(torch.cat((scores, sinks), -1), -1, dtype=torch.float32)

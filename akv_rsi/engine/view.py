@@ -65,17 +65,21 @@ class View:
         """The position of the next token."""
         return self._state.next_position + self.length - self._state.length
 
-    def append(self, slots: Ints, birth: int | None = None) -> None:
-        """New tokens in ``slots``, at positions from ``birth`` (default: ``next_position``) on."""
+    def append(self, slots: Ints, births: Ints | None = None) -> None:
+        """New tokens in ``slots``, computed at ``births`` (default: from ``next_position`` on)."""
         start, end = self.length, self.length + len(slots)
-        birth = self.next_position if birth is None else birth
+        if births is None:
+            births = np.arange(self.next_position, self.next_position + len(slots))
         self._slots[start:end] = slots
-        self._births[start:end] = np.arange(birth, birth + len(slots))
+        self._births[start:end] = births
         self.length = end
 
     def apply(self, applied: Applied, slots: Ints) -> None:
-        """Ops at the present boundary; their refreshed tokens move to ``slots``, born here."""
-        assert applied.visibility.length == self.length
+        """Ops, the last so far; their refreshed tokens move to ``slots``, born where they are.
+
+        Tokens behind their boundary may have been appended already, if ``births`` were given.
+        """
+        assert applied.visibility.length <= self.length
         self._state = applied.visibility
         if applied.refreshed:
             tokens = indices(applied.refreshed)
@@ -95,26 +99,19 @@ class View:
 
     def keys(self) -> Keys:
         """The visible keys, in logical order."""
-        tokens: list[Ints] = []
-        positions: list[Ints] = []
-        runs: list[DeltaRun] = []
-        column = 0
-        for run in self.state.runs:
-            if not run.visible:
-                continue
-            assert run.position is not None, "visible tokens have a position"
-            size = run.end - run.start
-            tokens.append(np.arange(run.start, run.end))
-            positions.append(np.arange(run.position, run.position + size))
-            # One epoch and consecutive positions: the whole run moved by the same delta.
-            delta = run.position - int(self._births[run.start])
-            if runs and runs[-1].delta == delta:
-                runs[-1] = DeltaRun(runs[-1].start, column + size, delta)
-            else:
-                runs.append(DeltaRun(column, column + size, delta))
-            column += size
-        visible = np.concatenate(tokens)
-        return Keys(self._slots[visible], visible, np.concatenate(positions), tuple(runs))
+        visible = [run for run in self.state.runs if run.visible]
+        starts, ends, places = np.array([run[:3] for run in visible], dtype=np.int64).T
+        sizes = ends - starts
+        columns = np.cumsum(sizes)
+        total = int(columns[-1])
+        tokens = np.arange(total) + np.repeat(starts - columns + sizes, sizes)
+        positions = tokens + np.repeat(places - starts, sizes)
+        # One epoch and consecutive positions: the whole run moved by the same delta.
+        deltas = places - self._births[starts]
+        last = np.flatnonzero(np.append(deltas[1:] != deltas[:-1], True))
+        edges = [0, *columns[last].tolist()]
+        runs = map(DeltaRun, edges[:-1], edges[1:], deltas[last].tolist())
+        return Keys(self._slots[tokens], tokens, positions, tuple(runs))
 
     def entries(self, page_size: int) -> PageEntries:
         """The page table: one entry per run of visible slots that share page and delta."""
