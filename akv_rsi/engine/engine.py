@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -17,33 +17,12 @@ from akv_rsi.engine.memory import keep_freed_memory
 from akv_rsi.engine.model import Model
 from akv_rsi.engine.pool import PagePool
 from akv_rsi.engine.radix import RadixTree
-from akv_rsi.engine.request import Completion, Request
+from akv_rsi.engine.request import Completion, EngineStats, Request
 from akv_rsi.engine.sampler import sample
 from akv_rsi.engine.scheduler import Scheduler
 from akv_rsi.engine.sequence import Sequence as Running
 from akv_rsi.errors import AkvError, ContextLimit, EngineError, NumericalError, OpError
 from akv_rsi.types import OpHistory
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """Counts since the engine started cold, in tokens and pages.
-
-    ``cached`` and ``computed`` split the ``prompt`` tokens of finished requests; ``refreshed`` ones
-    are computed besides.
-    """
-
-    requests: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    computed_tokens: int = 0
-    refreshed_tokens: int = 0
-    output_tokens: int = 0
-    passes: int = 0
-    rows: int = 0
-    evicted_pages: int = 0
-    pages_free: int = 0
-
 
 Outcome = Completion | AkvError
 

@@ -97,3 +97,10 @@ class Match(NamedTuple):
     offset: int
     length: int
     groups: int
+
+
+def units(edges: list[Node]) -> tuple[Ints, Ints]:
+    """The slots of token edges, and the positions at which they were computed."""
+    slots = [edge.slots for edge in edges]
+    births = [np.arange(edge.birth, edge.birth + len(edge.slots)) for edge in edges]
+    return np.concatenate([EMPTY, *slots]), np.concatenate([EMPTY, *births])

@@ -45,3 +45,23 @@ class Completion:
     attended: int
     ttft: float
     itl: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Counts since the engine started cold, in tokens and pages.
+
+    ``cached`` and ``computed`` split the ``prompt`` tokens of finished requests; ``refreshed`` ones
+    are computed besides.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    computed_tokens: int = 0
+    refreshed_tokens: int = 0
+    output_tokens: int = 0
+    passes: int = 0
+    rows: int = 0
+    evicted_pages: int = 0
+    pages_free: int = 0

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from akv_rsi.config import EngineConfig
 from akv_rsi.engine.batch import Batch
-from akv_rsi.engine.model import ATTENTION, LayerSpec, Model, Proof, attention, layer_call, run
+from akv_rsi.engine.hook import LayerSpec, exchange, forward, layer_call, register, run
 from akv_rsi.engine.pool import LayerShape, PagePool
 from akv_rsi.engine.rotary import Rotary
 from akv_rsi.engine.view import View
@@ -30,6 +30,20 @@ SHIFT = 37
 TOLERANCE = {"float32": 1e-3, "bfloat16": 8e-2}
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a model showed: its layers, its rotary positions, and how exact both are.
+
+    ``logits`` is the largest difference from stock eager attention (0 when that test was left out),
+    ``keys`` that of turned keys from recomputed ones, relative to the largest key.
+    """
+
+    layers: tuple[LayerSpec, ...]
+    rotary: Rotary
+    keys: float
+    logits: float = 0.0
+
+
 @dataclass(slots=True)
 class _Seen:
     module: nn.Module
@@ -39,24 +53,22 @@ class _Seen:
 
 
 @torch.inference_mode()
-def prove(hf: Any, config: EngineConfig) -> Model:
-    """The model, with its proof; `UnsupportedModel` with the reason when it does not pass."""
-    from transformers import AttentionInterface
+def prove(hf: Any, config: EngineConfig) -> Proof:
+    """What the model showed; it attends through us from now on.
 
-    name = type(hf).__name__
-    AttentionInterface.register(ATTENTION, attention)
+    Raises `UnsupportedModel` with the reason when it does not pass.
+    """
     try:
         tokens = _probe_tokens(hf)
         reference = _eager_logits(hf, tokens) if config.self_test else None
-        _set_attention(hf, ATTENTION)
-        model, key_error = _turned_keys(hf, config, tokens)
-        error = 0.0
+        register(hf)
+        proof = _turned_keys(hf, config, tokens)
         if reference is not None:
-            error = _compare_logits(model, tokens, reference, TOLERANCE[config.dtype])
+            proof = replace(proof, logits=_compare_logits(hf, config, proof, tokens, reference))
     except (UnsupportedModel, RuntimeError) as reason:  # torch reports shapes as RuntimeError
+        name = type(hf).__name__
         raise UnsupportedModel(f"{name} cannot be run exactly: {reason}") from reason
-    model.proof = Proof(error, key_error)
-    return model
+    return proof
 
 
 def _probe_tokens(hf: Any) -> Tensor:
@@ -67,19 +79,13 @@ def _probe_tokens(hf: Any) -> Tensor:
     return torch.randint(text.vocab_size, (1, count), generator=generator)
 
 
-def _set_attention(hf: Any, name: str) -> None:
-    hf.set_attn_implementation(name)
-    if hf.config.get_text_config()._attn_implementation != name:
-        raise UnsupportedModel("its attention is not exchangeable")
-
-
 def _eager_logits(hf: Any, tokens: Tensor) -> Tensor:
-    _set_attention(hf, "eager")
+    exchange(hf, "eager")
     logits: Tensor = hf(input_ids=tokens, use_cache=False).logits[0].float()
     return logits
 
 
-def _turned_keys(hf: Any, config: EngineConfig, tokens: Tensor) -> tuple[Model, float]:
+def _turned_keys(hf: Any, config: EngineConfig, tokens: Tensor) -> Proof:
     here, there = _record(hf, tokens, 0), _record(hf, tokens, SHIFT)
     if not here or sorted(here) != list(range(len(here))):
         raise UnsupportedModel("its layers do not all attend through the registered function")
@@ -101,7 +107,7 @@ def _turned_keys(hf: Any, config: EngineConfig, tokens: Tensor) -> tuple[Model, 
         worst = max(worst, min(moved, still))
         shape = LayerShape(seen.key.shape[0], seen.key.shape[-1], seen.value.shape[-1])
         layers.append(LayerSpec(shape, kind if moved <= still else None))
-    return Model(hf, config, layers, rotary), worst
+    return Proof(tuple(layers), rotary, worst)
 
 
 def _record(hf: Any, tokens: Tensor, first: int) -> dict[int, _Seen]:
@@ -139,27 +145,26 @@ def _check_window(text: Any, layer_type: str | None, window: int | None) -> None
         raise UnsupportedModel("a full-attention layer announces a window")
 
 
-def _compare_logits(model: Model, tokens: Tensor, reference: Tensor, tolerance: float) -> float:
-    count = tokens.shape[1]
-    page = model.config.page_size
-    shapes = [layer.shape for layer in model.layers]
-    pool = PagePool(shapes, -(-count // page), page, getattr(torch, model.config.dtype))
-    batch = Batch(pool, model.rotary)
-    view = View(count)
-    last: int | None = None
+def _compare_logits(
+    hf: Any, config: EngineConfig, proof: Proof, tokens: Tensor, reference: Tensor
+) -> float:
+    count, page = tokens.shape[1], config.page_size
+    shapes = [layer.shape for layer in proof.layers]
+    pool = PagePool(shapes, -(-count // page), page, getattr(torch, config.dtype))
+    batch, view = Batch(pool, proof.rotary), View(count)
     ids = tokens[0].numpy()
     chunks = np.array_split(np.arange(count), 3)
+    lease = pool.lease(count)
     segments = []
     for chunk in chunks:
-        slots = pool.lease(len(chunk), last).take(len(chunk))
-        last = int(slots[-1])
+        slots = lease.take(len(chunk))
         view.append(slots)
         segments.append((ids[chunk], chunk, slots, view.keys(), chunk + 1))
     for segment in reversed(segments):
         batch.add_segment(*segment)
     batch.keep(np.argsort(np.concatenate(chunks[::-1])).tolist())
-    error = float((model.forward(batch) - reference).abs().max())
+    error = float((forward(hf, proof.layers, batch) - reference).abs().max())
     scale = max(1.0, float(reference.abs().max()))
-    if not error <= tolerance * scale:
+    if not error <= TOLERANCE[config.dtype] * scale:
         raise UnsupportedModel(f"logits differ from stock eager attention by {error:.1e}")
     return error

@@ -16,7 +16,7 @@ from time import perf_counter
 import numpy as np
 
 from akv_rsi.engine.batch import Batch
-from akv_rsi.engine.node import EMPTY, Match, Node, Path
+from akv_rsi.engine.node import Match, Node, Path, units
 from akv_rsi.engine.pool import Ints, Lease, PagePool
 from akv_rsi.engine.radix import RadixTree
 from akv_rsi.engine.request import Completion, Request
@@ -175,7 +175,7 @@ class Sequence:
             assert node.parent is not None
             node = node.parent
         way.reverse()
-        self.view.append(*_units([step for step in way if step.applied is None]))
+        self.view.append(*units([step for step in way if step.applied is None]))
         ops = [step for step in way if step.applied is not None]
         for step in ops:
             if step.applied is not None and (step.applied.refreshed or step is ops[-1]):
@@ -251,10 +251,3 @@ class Sequence:
             slots, birth = self.view.slots(tokens), int(self.view.births(tokens[:1])[0])
             self.node = self._tree.append(node, path.tokens[tokens], slots, birth)
         self.committed = self.view.length
-
-
-def _units(edges: list[Node]) -> tuple[Ints, Ints]:
-    """The slots of token edges, and the positions at which they were computed."""
-    slots = [edge.slots for edge in edges]
-    births = [np.arange(edge.birth, edge.birth + len(edge.slots)) for edge in edges]
-    return np.concatenate([EMPTY, *slots]), np.concatenate([EMPTY, *births])
