@@ -24,7 +24,6 @@ from akv_rsi.tasks.episode import Episode
 RETUNE = 1 / 3
 PATIENCE = 8  # rounds in a row without a new candidate before an arm gives up
 GENERATIONS = 4  # of proposals in a round, before anything is run
-FIRST = 10  # times as many before the first round: the screen costs no episodes
 TUNED = 3  # more numbers that a promising structure is screened with
 PROMISING = 10  # policies to breed from on the word of recorded trajectories
 SAFE, STOCK = 0.9, 40  # and so many that lose no more than this, to combine
@@ -121,7 +120,7 @@ class Arm:
         rng = Random(f"{self._config.seed}/{self.name}/{self.round}")
         outcome = list[Screened]()
         fresh = count - int(count * RETUNE)
-        generations = GENERATIONS * (1 if self.round else FIRST)
+        generations = GENERATIONS * (1 if self.round else self._config.warmup)
         for _ in range(generations if self.overdraw > 1 else 1):
             so_far = [*self.screened, *outcome]
             made = len({screened.candidate.structure for screened in so_far})

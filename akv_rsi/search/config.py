@@ -22,7 +22,8 @@ class SearchConfig:
     spend ``episodes``, of which ``finalists`` times ``validation`` are kept for the end. A
     round brings up to ``width`` new candidates, ``rungs`` are the numbers of train tasks at which
     the best ``1/eta`` go on, and a candidate enters the archive from the rung ``archived`` on.
-    Candidates are screened on ``recordings`` trajectories, ``overdraw`` times as many as are run.
+    Candidates are screened on ``recordings`` trajectories, ``overdraw`` times as many as are run,
+    and before the first round ``warmup`` times as many again: the screen costs no episodes.
     """
 
     budget: float = 0.8
@@ -42,6 +43,7 @@ class SearchConfig:
     archived: int = 1
     recordings: int = 6
     overdraw: int = 8
+    warmup: int = 10
     full: bool = False
 
     @property
@@ -65,7 +67,7 @@ class SearchConfig:
 
     def _check_sizes(self) -> None:
         names = ["train", "validation", "test", "episodes", "finalists", "width", "recordings"]
-        names += ["overdraw"]
+        names += ["overdraw", "warmup"]
         for name in names:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -100,4 +102,5 @@ QUICK = {
     "eta": 2,
     "recordings": 6,
     "overdraw": 2,
+    "warmup": 2,
 }

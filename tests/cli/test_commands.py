@@ -20,7 +20,7 @@ from akv_rsi.search.store import Store
 
 COMMANDS = ("search", "eval", "export", "runs list", "runs show", "doctor")
 SMALL = {**QUICK, "train": 6, "validation": 6, "test": 6, "episodes": 36, "rungs": (3, 6)}
-SMALL |= {"width": 3, "recordings": 2, "overdraw": 4}
+SMALL |= {"width": 3, "recordings": 2, "overdraw": 2, "warmup": 1}
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from akv_rsi.search.store import Store
 from akv_rsi.tasks.suites import task_refs
 
 TINY = {**QUICK, "train": 6, "validation": 6, "test": 6, "episodes": 36, "rungs": (3, 6)}
-TINY |= {"width": 3, "recordings": 2, "overdraw": 4}
+TINY |= {"width": 3, "recordings": 2, "overdraw": 2, "warmup": 1}
 
 
 def search(path, evaluator=None, **change):
