@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,24 @@ def test_tables_for_people(
         assert words in out, words
 
 
+class Balance(HTMLParser):
+    """Fails on a tag that is not closed in its place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        pass
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
 def test_a_page_that_loads_nothing(
     capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path
 ) -> None:
@@ -87,6 +106,9 @@ def test_a_page_that_loads_nothing(
     assert not re.search(r"(?:src|href)=|<script|url\(", text)
     assert text.count("<svg") >= 3
     assert "polyline" in text
+    balance = Balance()
+    balance.feed(text)
+    assert balance.open == []
     assert "rolling_drop:keep=2" in text
 
 

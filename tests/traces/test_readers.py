@@ -12,9 +12,11 @@ R8  reading twice gives the same
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cases import CASES, LONG, USAGE, Case
@@ -171,6 +173,36 @@ def test_r6_damaged_anywhere(make: Make, tmp_path: Path) -> None:
             )
         traces, _ = read(write(tmp_path, case, bytes(data)), case)
         for trace in traces:
+            model(trace, calibrate(trace))
+
+
+ODD = [None, 0, -5, 1e308, True, "", [], {}, [None], [1, "a", {}], {"a": 1}, {"type": "text"}]
+
+
+def mutated(value: Any, rng: random.Random, share: float) -> Any:
+    if rng.random() < share:
+        return rng.choice(ODD)
+    if isinstance(value, dict):
+        return {key: mutated(inner, rng, share) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [mutated(inner, rng, share) for inner in value]
+    return value
+
+
+@every_format
+def test_r6_values_of_another_kind(make: Make, tmp_path: Path) -> None:
+    """Well-formed JSON that is not what the format says."""
+    case = make()
+    if case.reader == "aider":
+        return
+    by_line = case.name.endswith("jsonl")
+    documents = [json.loads(line) for line in (case.text.splitlines() if by_line else [case.text])]
+    for seed in range(12):
+        rng = random.Random(seed)
+        rows = [json.dumps(mutated(row, rng, rng.choice([0.01, 0.1]))) for row in documents]
+        path = write(tmp_path, case, "\n".join(rows).encode())
+        detect(path)
+        for trace in read(path, case)[0]:
             model(trace, calibrate(trace))
 
 

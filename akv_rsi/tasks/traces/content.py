@@ -48,13 +48,15 @@ def _add(block: Json, content: Content, texts: list[str]) -> None:
     if isinstance(block, str):
         texts.append(block)
         return
-    kind = block.get("type") if isinstance(block, dict) else type(block).__name__
-    if kind in _TEXT or (kind is None and isinstance(block.get("text"), str)):
-        texts.append(str(block.get("text") or ""))
+    kind = type(block).__name__
+    if isinstance(block, dict):
+        kind = text_of(block.get("type")) or ("text" if "text" in block else "object")
+    if kind in _TEXT:
+        texts.append(written(block.get("text") or ""))
     elif kind in _IMAGE:
         content.images += 1
     elif kind == "refusal":
-        texts.append(str(block.get("refusal") or ""))
+        texts.append(written(block.get("refusal") or ""))
     else:
         content.skipped.append(Skipped(f"content of type {kind!r}", size_of(block)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from akv_rsi.tasks.traces.content import count, mapping, recorded, size_of, text_of
+from akv_rsi.tasks.traces.content import count, mapping, recorded, size_of, text_of, written
 from akv_rsi.tasks.traces.events import Amended, Began, Event, Noted, Skipped
 from akv_rsi.tasks.traces.readers.base import chat_message
 from akv_rsi.tasks.traces.source import Head, Source
@@ -39,13 +39,14 @@ class AgentBench:
                 if message.get("role") == "user":
                     users[text_of(message.get("content"))] += 1
                 elif message.get("role") == "assistant":
-                    answers.append(hash(message.get("content") or ""))
+                    answers.append(hash(written(message.get("content") or "")))
                 yield from chat_message(message)
             elif key == "rounds":
                 one = mapping(item.value)
                 prompt, output = count(one.get("prompt_tokens")), count(one.get("output_tokens"))
                 usage = recorded(prompt, output) if prompt else None
-                number = item.path[2] if isinstance(item.path[2], int) else 0
+                number = item.path[2] if len(item.path) > 2 else 0
+                number = number if isinstance(number, int) else 0
                 reasoning = text_of(one.get("reasoning"))
                 if answers[number : number + 1] == [hash(reasoning)]:
                     yield Skipped("reasoning that repeats the message", len(reasoning))

@@ -30,7 +30,7 @@ class AnthropicMessages:
     def detect(self, head: Head) -> bool:
         """See `Reader`."""
         messages = [*objects(head.first.get("messages"))] or [head.first]
-        if not {message.get("role") for message in messages} <= {"user", "assistant"}:
+        if not {text_of(message.get("role")) for message in messages} <= {"user", "assistant"}:
             return False
         typed = any(f'"type": {b}' in head.text or f'"type":{b}' in head.text for b in _BLOCKS)
         return typed or "system" in head.first

@@ -31,7 +31,9 @@ class Codex:
 
     def detect(self, head: Head) -> bool:
         """See `Reader`."""
-        return any(line.get("type") in _TYPES and "payload" in line for line in head.lines[:5])
+        return any(
+            text_of(line.get("type")) in _TYPES and "payload" in line for line in head.lines[:5]
+        )
 
     def read(self, source: Source) -> Iterator[Event]:
         """See `Reader`."""

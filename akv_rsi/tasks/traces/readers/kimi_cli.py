@@ -29,7 +29,7 @@ class KimiCli:
 
     def detect(self, head: Head) -> bool:
         """See `Reader`."""
-        types = {line.get("type") for line in head.lines}
+        types = {text_of(line.get("type")) for line in head.lines}
         return bool(types & _TYPES) or ("metadata" in types and "protocol_version" in head.text)
 
     def read(self, source: Source) -> Iterator[Event]:

@@ -58,7 +58,7 @@ class OpenHands:
                 yield Skipped("metadata", size_of(item.value))
 
     def _event(self, event: Mapping[str, Json], spent: _Spent) -> Iterator[Event]:
-        action, origin = event.get("action"), str(event.get("id"))
+        action, origin = text_of(event.get("action")), str(event.get("id"))
         args = mapping(event.get("args"))
         if "observation" in event:
             yield from self._observation(event, origin)

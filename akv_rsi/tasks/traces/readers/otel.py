@@ -56,7 +56,7 @@ class OpenTelemetry:
                 continue
             span = mapping(item.value)
             values = {text_of(a.get("key")): _value(a.get("value")) for a in _attributes(span)}
-            operation = (
+            operation = text_of(
                 values.get("gen_ai.operation.name") or text_of(span.get("name")).partition(" ")[0]
             )
             if operation not in _CHAT:
@@ -130,7 +130,7 @@ def _messages(span: _Span, key: str, source: Source) -> list[Json]:
             span.line, f"{key} is no JSON: it was cut after {len(value):,} characters"
         )
         return []
-    return [message for message in value or [] if isinstance(message, dict)]
+    return [*objects(value)]
 
 
 def _bare(message: Json) -> Json:

@@ -51,12 +51,12 @@ class Items:
 
     def read(self, item: Mapping[str, Json], time: float | None = None) -> Iterator[Event]:
         """The events of one item."""
-        kind, role = item.get("type") or "message", item.get("role")
+        kind, role = text_of(item.get("type")) or "message", item.get("role")
         if kind == "message" and role != "assistant":
             self._running = False
             content = content_of(item.get("content"))
             yield from said("system" if role in ("system", "developer") else "user", content)
-        elif text_of(kind).endswith("_output"):
+        elif kind.endswith("_output"):
             self._running = False
             content = content_of(_output(item))
             number = text_of(item.get("call_id")) or None
