@@ -125,8 +125,11 @@ def test_an_interrupted_map_leaves_no_workers() -> None:
     assert not any(map(is_alive, pids))
 
 
+# What a shell starts in the background ignores Ctrl-C: this parent must not inherit that.
 SCRIPT = """
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {here!r})
 from akv_rsi.tasks.workers import WorkerPool
 from test_workers import nothing, sleep
@@ -155,7 +158,7 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, kill: signal.Signals) -> 
         os.killpg(parent.pid, kill)
     else:
         parent.send_signal(kill)
-    _, errors = parent.communicate(timeout=30)
+    _, errors = parent.communicate(timeout=60)
     assert wait_until(lambda: not any(map(is_alive, pids)))
     if kill == signal.SIGINT:
         assert errors.count("Traceback") == 1, errors
