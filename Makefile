@@ -23,7 +23,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(MAKE) test
 
 format: setup
 	$(BIN)/ruff format .
