@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 Data = Mapping[str, Any]
-MOST_TRACES, MOST_TOOLS, MOST_SKIPPED = 20, 8, 12
+MOST_TRACES, MOST_TOOLS, MOST_SKIPPED, MOST_UNKNOWN = 20, 8, 12, 5
 
 
 def show(report: Data, console: Console) -> None:
@@ -97,6 +97,10 @@ def _mix(mix: Sequence[Data]) -> Table:
 
 def _one(trace: Data, console: Console) -> None:
     """What only makes sense for a single trace."""
+    curve = trace["curve"]
+    points = (curve[round(k * (len(curve) - 1) / 4)] for k in range(5))
+    grown = ", ".join(f"{size:,} (call {call})" for call, size in dict.fromkeys(map(tuple, points)))
+    console.print(f"Growth of the prompt, in tokens: {grown}", highlight=False)
     table = _table("Tool output", "tool", "results", "tokens")
     for share in trace["tools"][:MOST_TOOLS]:
         table.add_row(escape(share["name"]), f"{share['count']:,}", f"{share['tokens']:,}")
@@ -198,7 +202,13 @@ def _files(report: Data, console: Console) -> None:
         console.print(f"  {escape(why)}: {count:,} ({size:,} characters)", highlight=False)
     if len(largest) > MOST_SKIPPED:
         console.print(f"  and {len(largest) - MOST_SKIPPED} other kinds: see --json")
+    unknown = [file["path"] for file in report["files"] if file["format"] is None]
+    if unknown:
+        names = ", ".join(unknown[:MOST_UNKNOWN]) + ", ..." * (len(unknown) > MOST_UNKNOWN)
+        console.print(f"Not read, {len(unknown)}: {escape(names)}", highlight=False)
     for file in report["files"]:
+        if file["format"] is None:
+            continue
         for problem in file["problems"]:
             line = f"{file['path']}:{problem['line']}" if problem["line"] else file["path"]
             console.print(f"[yellow]{escape(line)}: {escape(problem['why'])}[/]", highlight=False)

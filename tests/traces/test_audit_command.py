@@ -74,7 +74,7 @@ def test_tables_for_people(
     out = capsys.readouterr().out
     for words in (
         "13 calls", "tool_result", "does not break even", "blind calls", "What to act on",
-        "cannot drop KV", "Published figures", "Tokens are estimates",
+        "cannot drop KV", "Published figures", "Tokens are estimates", "Growth of the prompt",
     ):  # fmt: skip
         assert words in out, words
 

@@ -213,6 +213,15 @@ def test_7_truncated_outputs_are_flagged(tmp_path: Path) -> None:
     assert "tool_output_truncated_by_harness" in trace.flags
 
 
+def test_7_ephemeral_tags_are_seen(tmp_path: Path) -> None:
+    tagged = "<ephemeral_observation>\npoll: 3%\n</ephemeral_observation>"
+    messages = [{"role": "user", "content": "task"}, *turn(0, tagged), *turn(1, "kept")]
+    trace = only(document(tmp_path / "e.json", {"messages": messages}))
+    (context,) = model(trace, calibrate(trace))
+    results = [s.ephemeral for s in context.trajectory.segments if s.kind == "tool_result"]
+    assert results == [True, False]
+
+
 def test_8_parallel_calls_orphans_and_one_output_for_many(tmp_path: Path) -> None:
     calls = [{"id": f"p{k}", "function": {"name": "t", "arguments": "{}"}} for k in range(278)]
     answers = [{"role": "tool", "tool_call_id": f"p{k}", "content": f"r{k}"} for k in range(277)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -140,6 +140,15 @@ def anthropic_usage(value: Json) -> Recorded | None:
     if not fresh + read + write:
         return None
     return Recorded(Usage(1, fresh + write, read, write, output))
+
+
+def latest(old: Recorded | None, new: Recorded | None) -> Recorded | None:
+    """The later record, with the larger output: streamed records begin with a stub."""
+    if old is None or new is None:
+        return new or old
+    if old.usage.output <= new.usage.output:
+        return new
+    return replace(new, usage=replace(new.usage, output=old.usage.output))
 
 
 def seconds(value: Json) -> float | None:

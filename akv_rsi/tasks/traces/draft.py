@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from akv_rsi.tasks.traces.content import latest
 from akv_rsi.tasks.traces.events import (
     Amended,
     Asked,
     Event,
     Noted,
-    Recorded,
     Reset,
     Said,
     Skipped,
@@ -28,6 +28,8 @@ from akv_rsi.tasks.traces.trace import Context, Count, Piece, Step, Trace
 from akv_rsi.types import SegmentKind
 
 IMAGE_TOKENS = 1500
+# How AKV-SGLang's agents mark what is of passing interest.
+EPHEMERAL = "<ephemeral_observation>"
 _AGENT: frozenset[SegmentKind] = frozenset({"reasoning", "assistant", "tool_call"})
 _FIRST: frozenset[SegmentKind] = frozenset({"system", "tools"})
 _PINNED: frozenset[SegmentKind] = frozenset({"system", "tools", "user"})
@@ -129,6 +131,7 @@ class Draft:
         turn = max(len(self._steps) - 1, 0)
         piece = Piece(said.kind, turn, size, said.images * IMAGE_TOKENS, text, digest=digest)
         piece.is_error, piece.origin, piece.encrypted = said.is_error, said.origin, said.encrypted
+        piece.ephemeral = said.text.lstrip().startswith(EPHEMERAL)
         if said.images:
             self._skip("images, taken as 1,500 tokens each", 0, said.images)
         return piece
@@ -171,7 +174,7 @@ class Draft:
         self._trace.model = asked.model or self._trace.model
         if asked.id is not None and self._steps and self._steps[-1].id == asked.id:
             step = self._steps[-1]
-            step.recorded = _latest(step.recorded, asked.recorded)
+            step.recorded = latest(step.recorded, asked.recorded)
             return
         self._flush()
         if not self._steps:
@@ -194,7 +197,7 @@ class Draft:
             self._skip("usage of a call that is not in the file")
             return
         step = self._all_steps[event.call]
-        step.recorded = _latest(step.recorded, event.recorded)
+        step.recorded = latest(step.recorded, event.recorded)
         if event.unsent:
             measure = self._options.measure or len
             step.unsent += measure(self._clean(event.unsent)[0])
@@ -239,12 +242,3 @@ class Draft:
         counted = self._trace.skipped.setdefault(why, Count())
         counted.count += number
         counted.size += size
-
-
-def _latest(old: Recorded | None, new: Recorded | None) -> Recorded | None:
-    """The later record, with the larger output: streamed records begin with a stub."""
-    if old is None or new is None:
-        return new or old
-    if old.usage.output <= new.usage.output:
-        return new
-    return replace(new, usage=replace(new.usage, output=old.usage.output))

@@ -96,6 +96,7 @@ def _segments(context: Context, scale: Scale, hidden: int) -> list[Segment]:
                 tool=piece.tool,
                 call=piece.call,
                 is_error=piece.is_error,
+                ephemeral=piece.ephemeral,
                 pinned=piece.pinned,
             )
         )

@@ -31,6 +31,7 @@ class Piece:
     tool: str | None = None
     call: str | None = None
     is_error: bool = False
+    ephemeral: bool = False
     digest: int = 0
     origin: str | None = None
     pinned: bool = False
