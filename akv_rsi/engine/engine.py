@@ -21,7 +21,7 @@ from akv_rsi.engine.request import Completion, EngineStats, Request
 from akv_rsi.engine.sampler import sample
 from akv_rsi.engine.scheduler import Scheduler
 from akv_rsi.engine.sequence import Sequence as Running
-from akv_rsi.errors import AkvError, ContextLimit, EngineError, NumericalError, OpError
+from akv_rsi.errors import AkvError, ConfigError, ContextLimit, EngineError, NumericalError, OpError
 from akv_rsi.types import OpHistory
 
 Outcome = Completion | AkvError
@@ -38,7 +38,10 @@ class Engine:
         if config.threads:
             torch.set_num_threads(config.threads)
         keep_freed_memory()
+        if config.dtype != model.config.dtype:
+            raise ConfigError(f"the model was loaded as {model.config.dtype}, not {config.dtype}")
         self._model = model
+        self._config = config
         shapes = [layer.shape for layer in model.layers]
         dtype = getattr(torch, config.dtype)
         self._pool = PagePool(shapes, config.pages, config.page_size, dtype)
@@ -48,7 +51,7 @@ class Engine:
         """A cold cache: every page is free, nothing runs, the counts start at zero."""
         self._pool.clear()
         self._tree = RadixTree(self._pool)
-        self._scheduler = Scheduler(self._model, self._pool, self._tree)
+        self._scheduler = Scheduler(self._model, self._config, self._pool, self._tree)
         self._numbers = count()
         self._stats = EngineStats()
 
@@ -153,7 +156,7 @@ class Engine:
             raise ContextLimit(
                 f"it needs more than the {self._pool.free_pages} pages that are free"
             )
-        lane = Scheduler(self._model, self._pool, self._tree)
+        lane = Scheduler(self._model, self._config, self._pool, self._tree)
         logits: list[Tensor] = []
         try:
             for end in ends:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from akv_rsi.config import EngineConfig
 from akv_rsi.engine.attention import Segment
 from akv_rsi.engine.batch import Batch
 from akv_rsi.engine.dense import DenseGroup
@@ -48,8 +49,9 @@ class Seating:
 class Scheduler:
     """Queues of sequences, and the pass made of them."""
 
-    def __init__(self, model: Model, pool: PagePool, tree: RadixTree) -> None:
+    def __init__(self, model: Model, config: EngineConfig, pool: PagePool, tree: RadixTree) -> None:
         self._model = model
+        self._config = config
         self._pool = pool
         self._tree = tree
         self._token_bytes = pool.token_bytes
@@ -85,7 +87,7 @@ class Scheduler:
     def admit(self) -> list[tuple[Sequence, ContextLimit]]:
         """Lets waiting sequences in while there is room; returns those that can never fit."""
         refused = []
-        while self._waiting and self.running < self._model.config.max_batch:
+        while self._waiting and self.running < self._config.max_batch:
             sequence = self._waiting[0]
             if sequence.admit(self._pool):
                 self._prefilling.append(self._waiting.popleft())
@@ -106,7 +108,7 @@ class Scheduler:
         """
         batch = Batch(self._pool, self._model.rotary)
         wanted = self._plan_decodes(batch)
-        limit = sys.maxsize if whole else self._model.config.chunk_tokens
+        limit = sys.maxsize if whole else self._config.chunk_tokens
         complete: list[tuple[Sequence, Segment]] = []
         for sequence in self._prefilling:
             if batch.size >= limit:
@@ -195,7 +197,7 @@ class Scheduler:
 
     def _seat(self, batch: Batch, complete: Iterable[tuple[Sequence, Segment]]) -> None:
         """Copies the keys of sequences that have come to decoding into dense groups."""
-        free = self._model.config.working_set_mib * 2**20
+        free = self._config.working_set_mib * 2**20
         free -= sum(seating.group.columns * self._token_bytes for seating in self._seatings)
         for bucket in _buckets(complete):
             room = min(ROOM, max(sequence.room for sequence, _ in bucket))
