@@ -77,8 +77,7 @@ class Sequence:
         """Leases all it can need, evicting if it must; False when there is no room for it now."""
         if self._tree.cuts != self._cuts:
             self._match, self._cuts = self._tree.match(self.node, self._path), self._tree.cuts
-        match = self._match
-        node = self._tree.anchor(match)
+        match, node = self._match, self._tree.anchor(self._match)
         self._tree.lock(node)
         after = int(node.slots[-1]) if node.slots.size else None
         count = len(self.tokens) - match.length + self.timeline.refreshed(match.groups)
@@ -87,8 +86,6 @@ class Sequence:
             return False
         self.lease = pool.lease(count, after)
         self._enter(node, match)
-        self._tree.lock(self.node)
-        self._tree.unlock(node)
         return True
 
     def plan(self, batch: Batch, budget: int) -> list[slice]:
