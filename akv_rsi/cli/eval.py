@@ -20,7 +20,6 @@ from akv_rsi.tasks.cost import load_prices
 from akv_rsi.tasks.episode import Episode, Split, TaskRef
 from akv_rsi.tasks.evaluator import Evaluator, EvaluatorConfig
 from akv_rsi.tasks.load import find_model, load_agent
-from akv_rsi.tasks.replay import Replay
 from akv_rsi.tasks.suites import BUILT_IN, load_suite, task_refs
 from akv_rsi.tasks.summary import Row, engine_figures, summarise
 
@@ -98,10 +97,12 @@ def _run(
 ) -> list[Evaluated]:
     """Every named policy's result, in order; keep-everything runs too, to compare with."""
     scripts = [script for script in evaluator.scripts(refs) if script is not None]
-    # Replays come first: what is wrong with a policy shows there before any model runs.
-    fixed = {label: evaluator.replay_cost(spec, scripts) for label, spec in named.items()}
-    full_fixed = evaluator.replay_cost(FULL, scripts)
     distinct = {spec.id: spec for spec in (FULL, *named.values())}
+    # Replays come first: what is wrong with a policy shows there before any model runs.
+    fixed = {
+        id_: sum(replay.cost for replay in evaluator.replay_cost(spec, scripts))
+        for id_, spec in distinct.items()
+    }
     bars.begin("episodes", len(distinct) * len(refs))
     # A cohort for each policy, as in a search's sealed test: so its row is repeated exactly.
     rows = {id_: evaluator.run([spec], refs, keep=True)[0] for id_, spec in distinct.items()}
@@ -109,7 +110,7 @@ def _run(
         Evaluated(
             label,
             spec,
-            _row(evaluator, rows[spec.id], rows[FULL.id], (fixed[label], full_fixed), seed),
+            _row(evaluator, rows[spec.id], rows[FULL.id], (fixed[spec.id], fixed[FULL.id]), seed),
             engine_figures(rows[spec.id]),
             next((e.detail for e in rows[spec.id] if e.outcome != "done"), ""),
         )
@@ -121,7 +122,7 @@ def _row(
     evaluator: Evaluator,
     ours: Sequence[Episode],
     full: Sequence[Episode],
-    fixed: tuple[Sequence[Replay], Sequence[Replay]],
+    fixed: tuple[float, float],
     seed: int,
 ) -> Row | None:
     if any(e.policy == ORACLE.id and e.outcome == "infrastructure" for e in ours):

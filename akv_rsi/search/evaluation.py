@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.search.codec import encode, pack, unpack
@@ -43,6 +43,17 @@ class Evaluates(Protocol):
 
 
 Rows = dict[str, tuple[Episode, ...]]
+
+
+class Sealed(NamedTuple):
+    """What the sealed test showed of each policy, by id.
+
+    ``fixed`` is its cost on the experts' action sequences, where one that loops cannot flatter
+    itself by ending early or late; 0 where the suites have no experts.
+    """
+
+    rows: Rows
+    fixed: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.search.accept import PairedGate
 from akv_rsi.search.choice import ORACLE, Choice
-from akv_rsi.search.evaluation import Rows
+from akv_rsi.search.evaluation import Rows, Sealed
 from akv_rsi.search.journal import Outcome
 from akv_rsi.search.store import Store
 from akv_rsi.tasks import stats
@@ -114,12 +114,12 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def record(search: Search, choice: Choice, rows: Rows) -> SearchReport:
+def record(search: Search, choice: Choice, sealed: Sealed) -> SearchReport:
     """The report of a search, made durable as its last event."""
     store = search.journal.store
     best = store.policy_path(choice.best.candidate.id).read_text()
     store.write_policy("best", best)
-    report = _report(search, choice, rows)
+    report = _report(search, choice, sealed)
     body = _ADAPTER.dump_python(report, mode="json", exclude=_PLACE_AND_TIME)
     search.journal.perform("report", "", lambda: Outcome(body, seconds=search.journal.seconds))
     return load_report(store) or report
@@ -140,10 +140,11 @@ def _rate(store: Store, episodes: int) -> float:
     return episodes / max(sum(event.seconds for event in store.events("evaluation")), 1e-9)
 
 
-def _report(search: Search, choice: Choice, rows: Rows) -> SearchReport:
+def _report(search: Search, choice: Choice, sealed: Sealed) -> SearchReport:
+    rows = sealed.rows
     config, store, arms = search.config, search.journal.store, search.arms.values()
     counts = _counts(store)
-    named = {spec.id: _named(search, spec, rows) for spec in choice.specs}
+    named = {spec.id: _named(search, spec, sealed) for spec in choice.specs}
     rivals = [n for i, n in named.items() if n is not None and i != choice.best.candidate.id]
     keep, sample = named[search.keep.id], choice.sample
     assert keep is not None, "refer() made sure that keeping everything can be evaluated"
@@ -161,7 +162,7 @@ def _report(search: Search, choice: Choice, rows: Rows) -> SearchReport:
         cached_share=_cached_share(counts),
         rate=_rate(store, counts["episodes"]),
         aa_check=search.aa_check.verdict,
-        best=_best(search, choice, rows),
+        best=_best(search, choice, sealed),
         keep_everything=keep,
         oracle=named[ORACLE.id],
         best_of_n=None if sample is None else named[sample.candidate.id],
@@ -184,19 +185,24 @@ def _cached_share(counts: dict[str, int]) -> float:
     return served / max(served + counts["computed"], 1)
 
 
-def _named(search: Search, spec: PolicySpec, rows: Rows) -> Named | None:
+def _named(search: Search, spec: PolicySpec, sealed: Sealed) -> Named | None:
     """The test row of a policy; None when it has none (an oracle without hindsight)."""
-    episodes = rows[spec.id]
+    episodes = sealed.rows[spec.id]
     if any(episode.outcome == "infrastructure" for episode in episodes):
         return None
-    row = summarise(episodes, rows[search.keep.id], search.evaluator.prices)
-    return Named(spec.id, spec.name, dict(spec.tunables), row)
+    return Named(spec.id, spec.name, dict(spec.tunables), _row(search, spec, sealed))
 
 
-def _best(search: Search, choice: Choice, rows: Rows) -> Best:
+def _row(search: Search, spec: PolicySpec, sealed: Sealed) -> Row:
+    keep = search.keep.id
+    fixed = (sealed.fixed[spec.id], sealed.fixed[keep]) if sealed.fixed[keep] else None
+    return summarise(sealed.rows[spec.id], sealed.rows[keep], search.evaluator.prices, fixed=fixed)
+
+
+def _best(search: Search, choice: Choice, sealed: Sealed) -> Best:
     best, prices = choice.best, search.evaluator.prices
     spec, train = best.candidate.spec, best.runner.episodes
-    test = summarise(rows[spec.id], rows[search.keep.id], prices)
+    test = _row(search, spec, sealed)
     return Best(
         id=spec.id,
         operator=best.candidate.operator,

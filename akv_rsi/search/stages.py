@@ -15,7 +15,7 @@ from akv_rsi.search.arm import Arm
 from akv_rsi.search.candidate import Candidate, score
 from akv_rsi.search.choice import Choice, Finalist, keep_everything, rank
 from akv_rsi.search.config import SearchConfig
-from akv_rsi.search.evaluation import Evaluates, Evaluation, Rows, evaluate
+from akv_rsi.search.evaluation import Evaluates, Evaluation, Rows, Sealed, evaluate
 from akv_rsi.search.grammar import Grammar, Vocabulary, render
 from akv_rsi.search.journal import Journal, Outcome
 from akv_rsi.search.propose import BEST_OF_N, EVOLVE, GrammarProposer, ListProposer, Proposer
@@ -130,7 +130,7 @@ class Search:
         sample = ranked[SAMPLES][0] if ranked[SAMPLES] else None
         return Choice(ranked[SEARCH][0], sample, tuple(baselines))
 
-    def test(self, choice: Choice) -> Rows:
+    def test(self, choice: Choice) -> Sealed:
         """The sealed test, once. Each policy is a cohort of its own, so `eval` can repeat it."""
         names = [spec.id for spec in choice.specs]
         self.journal.perform("unseal", "-".join(names), lambda: Outcome({"policies": names}))
@@ -139,7 +139,13 @@ class Search:
         rows: Rows = {}
         for spec in choice.specs:
             rows |= self._run([spec], tasks, keep=True).rows
-        return rows
+        fixed = self.journal.perform("fixed", "test", lambda: self._on_scripts(choice.specs, tasks))
+        return Sealed(rows, fixed.body)
+
+    def _on_scripts(self, specs: Sequence[PolicySpec], tasks: list[TaskRef]) -> Outcome:
+        scripts = [script for script in self.evaluator.scripts(tasks) if script is not None]
+        replays = {spec.id: self.evaluator.replay_cost(spec, scripts) for spec in specs}
+        return Outcome({id_: sum(one.cost for one in row) for id_, row in replays.items()})
 
     def _alike(self, runners: list[Runner]) -> list[Runner]:
         """Those that decide in the sandbox as in plain Python: only they may be exported."""

@@ -11,7 +11,6 @@ import numpy as np
 from akv_rsi.errors import TaskError
 from akv_rsi.tasks.cost import PriceModel
 from akv_rsi.tasks.episode import Episode
-from akv_rsi.tasks.replay import Replay
 from akv_rsi.tasks.stats import Interval, accuracy, ratio
 from akv_rsi.types import Usage
 
@@ -76,11 +75,11 @@ def summarise(
     full: Sequence[Episode],
     prices: PriceModel,
     seed: int = 0,
-    fixed: tuple[Sequence[Replay], Sequence[Replay]] | None = None,
+    fixed: tuple[float, float] | None = None,
 ) -> Row:
     """The row of a policy, given keep-everything's episodes ``full`` of the same tasks.
 
-    ``fixed`` are replays of both on the same recorded sequences. `TaskError` when no task is left.
+    ``fixed`` is what both cost on the same recorded sequences. `TaskError` when no task is left.
     """
     both = pairs(ours, full)
     if not both:
@@ -94,7 +93,7 @@ def summarise(
         n=len(both),
         in_span=_accuracy([a for a, b in both if b.in_span]),
         beyond_span=_accuracy([a for a, b in both if not b.in_span]),
-        fixed_ratio=fixed and sum(r.cost for r in fixed[0]) / sum(r.cost for r in fixed[1]),
+        fixed_ratio=fixed and fixed[0] / fixed[1],
         failures=sum(a.outcome == "policy_error" for a, _ in both),
         excluded=len(ours) - len(both),
     )

@@ -10,7 +10,6 @@ import pytest
 from akv_rsi.errors import TaskError
 from akv_rsi.tasks.cost import PRESETS
 from akv_rsi.tasks.episode import Episode, Outcome, TaskRef
-from akv_rsi.tasks.replay import Replay
 from akv_rsi.tasks.summary import summarise
 from akv_rsi.types import Usage
 
@@ -70,8 +69,7 @@ def test_the_span_is_told_by_keep_everything() -> None:
 
 def test_fixed_sequences() -> None:
     full = [episode(0), episode(1)]
-    fixed = ([Replay(3, Usage(), ""), Replay(5, Usage(), "")], [Replay(10, Usage(), "")] * 2)
-    assert summarise(full, full, CLAUDE, fixed=fixed).fixed_ratio == pytest.approx(0.4)
+    assert summarise(full, full, CLAUDE, fixed=(8, 20)).fixed_ratio == pytest.approx(0.4)
     assert summarise(full, full, CLAUDE).fixed_ratio is None
 
 
