@@ -38,7 +38,7 @@ def doctor(*, model: str | None = None, json: bool = False) -> None:
     Example: ``akv-rsi doctor --model reference``.
 
     Args:
-        model: Test this model instead: ``reference``, a local directory, or a hub id.
+        model: Test this model instead: ``reference``, a folder, a .gguf file, or a hub id.
         json: Print the report as JSON.
     """
     found = report(model)

@@ -63,7 +63,7 @@ def evaluate(
         split: train, validation or test.
         tasks: How many tasks, taken from the suites in turn. Default: 96, or 192 with --full.
         seed: Of the intervals' resampling.
-        model: reference, or a folder with a model.
+        model: reference, a folder with a model, a .gguf file, or a hub id.
         prices: claude, deepseek, gpt, gpu, or a .json file.
         budget: The budget that policies are told.
         workers: Processes that run episodes; results do not depend on it. Default: one per core.

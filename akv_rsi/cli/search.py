@@ -49,7 +49,7 @@ def search(
         budget: The cost allowed, as a share of keeping everything: above 0, at most 1.
         seed: Of the search; the same seed gives the same archive.
         suite: repo, web, tools, or package.module:factory of your own; may be repeated.
-        model: reference, or a folder with a model.
+        model: reference, a folder with a model, a .gguf file, or a hub id.
         prices: claude, deepseek, gpt, gpu, or a .json file.
         proposer: Who thinks of new policies.
         episodes: Task episodes that each of search, best-of-N and hand-written policies may spend.

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from akv_rsi.config import EngineConfig
+from akv_rsi.engine.files import model_folder, one_line, quiet
 from akv_rsi.engine.hook import Attends, forward
 from akv_rsi.engine.selftest import Proof, prove
 from akv_rsi.errors import ModelLoadError
@@ -47,7 +48,7 @@ class Model:
 
 
 def load_model(path: str | Path, config: EngineConfig) -> Model:
-    """The model in a local directory (or of a hub id), in ``config.dtype``, proved at load.
+    """The model of a folder, a ``.gguf`` file or a hub id, in ``config.dtype``, proved at load.
 
     Raises `ModelLoadError` for missing, corrupt or incomplete files and `UnsupportedModel` for an
     architecture that cannot be run exactly.
@@ -55,28 +56,18 @@ def load_model(path: str | Path, config: EngineConfig) -> Model:
     import transformers
     from safetensors import SafetensorError
 
-    local = Path(path).is_dir()
-    if not local and (Path(path).exists() or str(path).startswith((".", "/", "~"))):
-        raise ModelLoadError(f"{path} is not a model directory")
-    bars = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
+    folder = model_folder(path)
     try:
-        hf, info = transformers.AutoModelForCausalLM.from_pretrained(
-            str(path),
-            dtype=getattr(torch, config.dtype),
-            local_files_only=local,
-            output_loading_info=True,
-        )
+        with quiet():
+            hf, info = transformers.AutoModelForCausalLM.from_pretrained(
+                str(folder),
+                dtype=getattr(torch, config.dtype),
+                local_files_only=True,
+                output_loading_info=True,
+            )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ModelLoadError(f"cannot load {path}: {_first_line(error)}") from error
-    finally:
-        if bars:
-            transformers.utils.logging.enable_progress_bar()
+        raise ModelLoadError(f"cannot load {path}: {one_line(error)}") from error
     broken = sorted(info["missing_keys"]) + sorted(key for key, *_ in info["mismatched_keys"])
     if broken:
         raise ModelLoadError(f"{path} lacks fitting weights for {', '.join(broken[:3])}")
     return Model.from_pretrained(hf, config)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from akv_rsi.config import EngineConfig
+from akv_rsi.engine.files import model_folder
 from akv_rsi.errors import ConfigError, ModelLoadError
 from akv_rsi.tasks.agent import ChatFormat, WordFormat
 from akv_rsi.tasks.bench import Agent
@@ -17,16 +18,17 @@ RELIABLE = 7 / 8
 
 
 def find_model(name: str) -> tuple[Path, ChatFormat]:
-    """The folder and the chat format of ``reference``, or of a folder with a word-level tokenizer.
+    """The folder and the chat format of ``reference``, or of a model with a word-level tokenizer.
 
-    `ConfigError` when there is no such model, `ModelLoadError` when its files are unusable. Weights
-    are not looked at.
+    ``name`` may be all that `model_folder` knows. `ConfigError` when there is no such model,
+    `ModelLoadError` when its files are unusable. Weights are not looked at.
     """
     if name == REFERENCE:
         return load_reference()
-    path = Path(name)
-    if not path.is_dir():
-        raise ConfigError(f"unknown model {name!r}: use {REFERENCE}, or a folder with a model")
+    try:
+        path = model_folder(name)
+    except ModelLoadError as error:
+        raise ConfigError(f"unknown model {name!r}: {error} (or use {REFERENCE})") from error
     try:
         positions = json.loads((path / "config.json").read_text())["max_position_embeddings"]
     except (OSError, ValueError, KeyError, TypeError) as error:
