@@ -31,6 +31,11 @@ _COMMANDS = {
         "Audit recorded transcripts: cost, cache misses, what policies would save.",
         "akv-rsi audit ~/.claude/projects --html audit.html",
     ),
+    "critique": (
+        "akv_rsi.cli.critique:critique",
+        "Tell why a candidate failed: which lost span was to blame, and what it kept in vain.",
+        "akv-rsi critique runs/20260101-120000-0.8-0 --candidate 3f2a90c1d4e5",
+    ),
     "export": (
         "akv_rsi.cli.export:export",
         "Write a found policy as a plain Python module.",

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from akv_rsi.cli.names import candidate_of
 from akv_rsi.cli.output import print_json
-from akv_rsi.errors import ConfigError, StoreError
+from akv_rsi.errors import StoreError
 from akv_rsi.policies.export import Provenance, Score, export_module
 from akv_rsi.policies.parity import ParityProof
 from akv_rsi.policies.vocabulary import capabilities_of, check_target
@@ -44,7 +45,7 @@ def export(
                 f"{run} is not finished: continue it with --resume, or name a candidate"
             )
         identity = candidate or (report.best.id if report else "")
-        found = _find(store, identity)
+        found = candidate_of(store, identity)
         proof = next((e.body for e in store.events("parity") if e.key == identity), None)
         config = store.config
     capabilities = capabilities_of(found.spec.source)
@@ -59,15 +60,6 @@ def export(
         sys.stdout.write(module)
     else:
         print(f"wrote {output}")
-
-
-def _find(store: Store, identity: str) -> Candidate:
-    for event in store.events("proposals"):
-        for row in event.body:
-            candidate: Candidate = row["candidate"]
-            if candidate.id == identity and not row["fate"]:
-                return candidate
-    raise ConfigError(f"{store.path} ran no candidate {identity!r}")
 
 
 def _provenance(

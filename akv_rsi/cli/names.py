@@ -1,4 +1,4 @@
-"""Policies as they are named on the command line."""
+"""Policies and candidates as they are named on the command line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from akv_rsi.errors import ConfigError
 from akv_rsi.policies import library
 from akv_rsi.policies.open import read_policy
 from akv_rsi.policies.spec import PolicySpec, TunableValue
+from akv_rsi.search.candidate import Candidate
+from akv_rsi.search.store import Store
 
 ORACLE = PolicySpec("oracle", kind="oracle")
 
@@ -28,6 +30,19 @@ def policy_named(name: str, oracle: bool = True) -> PolicySpec:
         known = ", ".join((*library.names(), *([ORACLE.name] if oracle else [])))
         raise ConfigError(f"unknown policy {name!r}: use {known}, or a .py file")
     return replace(read_policy(base), tunables=tuple(sorted(values.items())))
+
+
+def candidate_of(store: Store, identity: str) -> Candidate:
+    """The candidate that a run called ``identity``; `ConfigError` when it ran none of that id.
+
+    A run may be someone else's, so its policies are trusted by nobody: lint and sandbox again.
+    """
+    for event in store.events("proposals"):
+        for row in event.body:
+            candidate: Candidate = row["candidate"]
+            if candidate.id == identity and not row["fate"]:
+                return replace(candidate, spec=replace(candidate.spec, trusted=False))
+    raise ConfigError(f"{store.path} ran no candidate {identity!r}")
 
 
 def _assignment(text: str) -> tuple[str, TunableValue]:

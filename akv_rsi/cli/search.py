@@ -65,8 +65,8 @@ def search(
         asked |= {"prices": prices, "proposer": proposer, "full": full}
         config = _configure(asked, episodes, quick)
     else:
-        config = _recorded(resume)
-    evaluator = _evaluator(config, workers)
+        config = recorded_config(resume)
+    evaluator = make_evaluator(config, workers)
     store = Store.open(resume) if resume else Store.create(_fresh(runs, config), asdict(config))
     with store, evaluator, Bars() as bars:
         evaluator.on_episode = lambda _: bars.advance(1)
@@ -116,13 +116,13 @@ def _configure(asked: dict[str, Any], episodes: int | None, quick: bool) -> Sear
     return SearchConfig(**chosen)
 
 
-def _recorded(path: Path) -> SearchConfig:
+def recorded_config(path: Path) -> SearchConfig:
     """The configuration of a run; JSON knows no tuples."""
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in read_config(path).items()}
     return from_mapping(SearchConfig, values)
 
 
-def _evaluator(config: SearchConfig, workers: int | None) -> Evaluator:
+def make_evaluator(config: SearchConfig, workers: int | None) -> Evaluator:
     """Everything that was asked for is looked at here, before a run directory is made."""
     for name in config.suites:
         load_suite(name)

@@ -8,9 +8,10 @@ from dataclasses import replace
 from random import Random
 
 from akv_rsi.policies.vocabulary import capabilities_of
-from akv_rsi.search.archive import Archive, Entry
+from akv_rsi.search.archive import BREEDERS, Archive, Entry
 from akv_rsi.search.candidate import Candidate
 from akv_rsi.search.config import SearchConfig
+from akv_rsi.search.findings import Critique
 from akv_rsi.search.grammar import VERBS
 from akv_rsi.search.journal import Journal, Outcome
 from akv_rsi.search.ledger import Ledger, Spend
@@ -27,6 +28,7 @@ GENERATIONS = 4  # of proposals in a round, before anything is run
 TUNED = 3  # more numbers that a promising structure is screened with
 PROMISING = 10  # policies to breed from on the word of recorded trajectories
 SAFE, STOCK = 0.9, 40  # and so many that lose no more than this, to combine
+EXPLAINED = 4  # failures of a candidate that are explained; each is dearer than an episode at most
 
 
 class Arm:
@@ -60,6 +62,7 @@ class Arm:
         self._tickets: dict[Heat, int] = {}
         self._known = {screen.idle}
         self._barren = 0
+        self._evidence: dict[str, tuple[Candidate, Critique]] = {}
 
     @property
     def done(self) -> bool:
@@ -91,6 +94,25 @@ class Arm:
         else:
             self.archive.add(Entry(runner.candidate, runner.scores[-1], _verbs(runner.candidate)))
         return runner
+
+    def puzzle(self) -> Candidate | None:
+        """Whose failures to explain next: the most promising that was not explained yet."""
+        if self.done or not self.ledger.can_reserve(Spend(EXPLAINED)):
+            return None
+        for entry in self.archive.entries[:BREEDERS]:
+            candidate = entry.candidate
+            failed = entry.score.accuracy.estimate < 1
+            if failed and candidate.spec.kind == "program" and candidate.id not in self._evidence:
+                return candidate
+        return None
+
+    def learn(self, candidate: Candidate, evidence: Critique, calls: float) -> None:
+        """The evidence on a candidate; its forks are charged, ``calls`` of them as an episode."""
+        ticket = self.ledger.reserve(Spend(EXPLAINED))
+        effort = evidence.effort
+        tokens = effort.computed + effort.output
+        self.ledger.settle(ticket, Spend(effort.forks / calls, tokens))
+        self._evidence[candidate.id] = (candidate, evidence)
 
     def finalists(self) -> list[Runner]:
         """Who goes to the validation tasks, which were set aside from the beginning."""
@@ -124,7 +146,8 @@ class Arm:
         for _ in range(generations if self.overdraw > 1 else 1):
             so_far = [*self.screened, *outcome]
             made = len({screened.candidate.structure for screened in so_far})
-            brief = Brief(self.archive, self._promising(so_far), made, rng)
+            evidence = list(self._evidence.values())
+            brief = Brief(self.archive, self._promising(so_far), made, rng, evidence)
             drafts = self.proposer.propose(brief, fresh * self.overdraw // GENERATIONS or fresh)
             outcome += self._screen(drafts, self._floor(so_far))
         left = count - min(fresh, len(outcome))

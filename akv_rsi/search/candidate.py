@@ -18,13 +18,15 @@ class Candidate:
     """A policy and where it came from.
 
     ``operator`` made it from ``parents`` (ids) in round ``born``; ``seed`` candidates are
-    hand-written, and ``tune`` ones are a parent with other numbers.
+    hand-written, and ``tune`` ones are a parent with other numbers. ``lesson`` is what its maker
+    was told to heed.
     """
 
     spec: PolicySpec
     operator: str
     parents: tuple[str, ...] = ()
     born: int = 0
+    lesson: str = ""
 
     @property
     def id(self) -> str:

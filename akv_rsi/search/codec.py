@@ -10,14 +10,16 @@ from typing import Any
 from akv_rsi.errors import RunCorrupt
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.search.candidate import Candidate
+from akv_rsi.search.findings import Critique, Effort, Finding, Span, Waste
+from akv_rsi.search.traits import Sample, Traits
 from akv_rsi.tasks.episode import Episode, Measured, TaskRef
 from akv_rsi.types import Call, Drop, Refresh, Repos, Restore, Segment, Trajectory, Usage
 
 _CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        *(Call, Candidate, Drop, Episode, Measured, PolicySpec, Refresh, Repos, Restore),
-        *(Segment, TaskRef, Trajectory, Usage),
+        *(Call, Candidate, Critique, Drop, Effort, Episode, Finding, Measured, PolicySpec, Refresh),
+        *(Repos, Restore, Sample, Segment, Span, TaskRef, Traits, Trajectory, Usage, Waste),
     )
 }
 

@@ -24,6 +24,7 @@ class SearchConfig:
     the best ``1/eta`` go on, and a candidate enters the archive from the rung ``archived`` on.
     Candidates are screened on ``recordings`` trajectories, ``overdraw`` times as many as are run,
     and before the first round ``warmup`` times as many again: the screen costs no episodes.
+    ``evidence`` says whether the search criticises its candidates, at the cost of some episodes.
     """
 
     budget: float = 0.8
@@ -45,6 +46,7 @@ class SearchConfig:
     overdraw: int = 8
     warmup: int = 10
     full: bool = False
+    evidence: bool = False
 
     @property
     def target(self) -> float:

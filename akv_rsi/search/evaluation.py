@@ -37,6 +37,10 @@ class Evaluates(Protocol):
         """Each task as its expert solves it, where it has one."""
         ...
 
+    def work(self, jobs: Sequence[Any]) -> list[Any]:
+        """What other jobs return, each given a bench."""
+        ...
+
     def replay_cost(self, spec: PolicySpec, trajectories: Sequence[Trajectory]) -> list[Replay]:
         """``spec`` on each recorded trajectory, open-loop."""
         ...
@@ -62,6 +66,13 @@ class Evaluation:
 
     rows: Rows
     packed: bytes
+
+    def full(self, policy: str) -> tuple[Episode, ...]:
+        """A policy's episodes with their trajectories."""
+        recorded = self.trajectories()[policy]
+        return tuple(
+            replace(e, trajectory=t) for e, t in zip(self.rows[policy], recorded, strict=True)
+        )
 
     def trajectories(self) -> dict[str, tuple[Trajectory, ...]]:
         """The trajectories of each policy, where they were kept."""

@@ -22,7 +22,7 @@ from typing import Literal
 
 from akv_rsi.types import Segment, Trajectory
 
-Scope = Literal["segment", "context"]
+Action = Literal["drop", "drop and refresh", "restore", "keep"]
 RESULT = "tool_result"
 VERBS = frozenset({"drop", "refresh", "repos", "restore"})
 
@@ -60,7 +60,7 @@ class Rule:
     """Which segments, and what to do with them."""
 
     conditions: tuple[Condition, ...]
-    action: Literal["drop", "drop and refresh", "restore"]
+    action: Action
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,7 @@ class Program:
 
 # Dropping the current turn is an error: a rule without an age condition excludes it by this one.
 NOT_NOW = Condition("{seg}.age > 0")
+AGED = "{seg}.age >= {n}"
 AGE = Number("age", 1, 16, 4)
 TOKENS = Number("tokens", 4, 64, 16)
 MENTIONS = Number("mentions", 1, 4, 1)
@@ -131,7 +132,7 @@ class Grammar:
 
         They tell what each rule saves and loses by itself: the stock to combine from.
         """
-        age, result = Condition("{seg}.age >= {n}", AGE), Condition(f'{{seg}}.kind == "{RESULT}"')
+        age, result = Condition(AGED, AGE), Condition(f'{{seg}}.kind == "{RESULT}"')
         targets = [Condition(f'{{seg}}.kind == "{kind}"') for kind in self.vocabulary.kinds]
         targets += [Condition(tool_test([tool], "{seg}")) for tool in self.vocabulary.tools]
         rules = [(target, age) for target in targets]
@@ -154,9 +155,7 @@ class Grammar:
         wanted = "repos" in self.vocabulary.verbs and rng.random() < 0.85
         return Program(rules, self.reposition(rng) if wanted else None)
 
-    def rule(
-        self, rng: Random, actions: tuple[Literal["drop", "drop and refresh", "restore"], ...]
-    ) -> Rule:
+    def rule(self, rng: Random, actions: tuple[Action, ...]) -> Rule:
         """One rule with one of the ``actions``."""
         offered = [a for a in actions if "refresh" in self.vocabulary.verbs or "refresh" not in a]
         action = rng.choice(offered)
@@ -182,7 +181,7 @@ class Grammar:
     def condition(self, rng: Random) -> Condition:
         """One more thing that must hold of a segment."""
         choices = [
-            (6, Condition("{seg}.age >= {n}", AGE)),
+            (6, Condition(AGED, AGE)),
             (2, Condition("{seg}.tokens < {n}", TOKENS)),
             (1, Condition("{seg}.tokens >= {n}", TOKENS)),
             (3, Condition("{seg}.mentioned_later >= {n}", MENTIONS)),
@@ -278,14 +277,14 @@ def render_rule(rule: Rule, names: Names, seg: str, ctx: str) -> str:
     """The rule as an ``if`` statement in the body of the loop over segments."""
     guard = f"{seg}.dropped" if rule.action == "restore" else f"not {seg}.dropped"
     conditions = rule.conditions
-    if rule.action != "restore" and not any(c.number is AGE for c in conditions):
+    if rule.action != "restore" and all(c.text != AGED for c in conditions):
         conditions = (NOT_NOW, *conditions)
     tests = [render_condition(condition, names, seg, ctx) for condition in conditions]
     head = f"if {' and '.join([guard, *tests])}:"
     if len(head) > LONGEST:
         head = "if (\n    {}\n):".format("\n    and ".join([guard, *tests]))
-    if rule.action == "restore":
-        return f"{head}\n    restore({seg})"
+    if rule.action in ("restore", "keep"):
+        return f"{head}\n    {rule.action}({seg})"
     lines = [head, f"    drop({seg})"]
     if rule.action == "drop and refresh":
         lines += [f"    for note in {ctx}.notes_about({seg}):", "        refresh(note)"]

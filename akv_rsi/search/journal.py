@@ -43,6 +43,14 @@ class Journal:
         return self._at < len(self._recorded)
 
     @property
+    def upcoming(self) -> tuple[str, str] | None:
+        """Kind and key of the event that is recalled next; None when the record ends here."""
+        if not self.replaying:
+            return None
+        event = self._recorded[self._at]
+        return event.kind, event.key
+
+    @property
     def seconds(self) -> float:
         """How long the run has worked: this session, and what its recalled events took."""
         return time.monotonic() - self._began + sum(event.seconds for event in self._recorded)

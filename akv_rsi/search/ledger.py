@@ -1,4 +1,4 @@
-"""One account for everything a search spends: task episodes, model tokens, seconds.
+"""One account for all that a search spends: episodes, model tokens, seconds, dollars, LLM tokens.
 
 L1  spent + reserved never exceeds a limit at the moment of reserving
 L2  a reservation is settled once, with what was really spent
@@ -15,11 +15,17 @@ from akv_rsi.errors import LedgerError
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """An amount: ``episodes`` run, model ``tokens`` computed or sampled, wall-clock ``seconds``."""
+    """An amount.
+
+    ``episodes`` run, the agent's ``tokens`` computed or sampled, wall-clock ``seconds``; for
+    proposers and critics, ``usd`` and ``llm_tokens`` in and out.
+    """
 
     episodes: float = 0
     tokens: float = 0
     seconds: float = 0
+    usd: float = 0
+    llm_tokens: float = 0
 
     def __add__(self, other: Spend) -> Spend:
         return Spend(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Spend)))
@@ -32,7 +38,7 @@ class Spend:
         return all(getattr(self, f.name) <= getattr(limit, f.name) for f in fields(Spend))
 
 
-UNLIMITED = Spend(math.inf, math.inf, math.inf)
+UNLIMITED = Spend(*[math.inf] * len(fields(Spend)))
 
 
 class Ledger:

@@ -19,5 +19,6 @@ def run(
     search.refer()
     while heats := search.ask():
         search.race(heats)
+        search.criticise()
     choice = search.choose(search.validate())
     return record(search, choice, search.test(choice))

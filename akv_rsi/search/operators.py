@@ -53,11 +53,25 @@ def cross(source: str, donor: str, rng: Random) -> str | None:
     return None if code == source else code
 
 
+def close_gaps(source: str, grammar: Grammar, rng: Random) -> str | None:
+    """``source`` with a reposition; None when it has one already."""
+    if edit.repositions(edit.parse(source)):
+        return None
+    return _first(source, grammar, rng, ((1, _toggle_reposition),))
+
+
+def refresh_notes(source: str, grammar: Grammar, rng: Random) -> str | None:
+    """``source`` with a rule that refreshes the notes on what it drops; None when all do."""
+    if all(edit.refreshes(site.rule) for site in edit.sites(edit.parse(source))):
+        return None
+    return _first(source, grammar, rng, ((1, _add_refresh),))
+
+
 def _with_rule(
     module: cst.Module, giver: cst.Module, site: edit.Site, known: set[str]
 ) -> cst.Module | None:
     """The module with one rule of another; None when it has that rule."""
-    home, taken = edit.sites(module)[-1], Names(_taken(module))
+    home, taken = edit.sites(module)[-1], Names(taken_names(module))
     declared, mapping = [], {site.seg: home.seg, site.ctx: home.ctx}
     for name, line in edit.tunables(giver).items():
         if name in edit.names(site.rule):
@@ -116,7 +130,8 @@ def _not_now(site: edit.Site) -> cst.BaseExpression:
     return cst.parse_expression(NOT_NOW.text.format(seg=site.seg))
 
 
-def _taken(module: cst.Module) -> set[str]:
+def taken_names(module: cst.Module) -> set[str]:
+    """What a new constant of the module may not be called."""
     declared = edit.tunables(module).values()
     return edit.names(module) | {edit.label(line).upper() for line in declared}
 
@@ -125,7 +140,7 @@ def _condition(
     module: cst.Module, site: edit.Site, grammar: Grammar, rng: Random
 ) -> tuple[cst.BaseExpression, list[str]]:
     """A drawn condition in the site's variables, and the declarations it needs."""
-    names = Names(_taken(module))
+    names = Names(taken_names(module))
     drawn = grammar.condition(rng) if rng.random() < 0.75 else grammar.target(rng)
     text = render_condition(drawn, names, site.seg, site.ctx)
     return cst.parse_expression(text), [number.declare(n) for n, number in names.declared.items()]
@@ -175,7 +190,7 @@ def _add_rule(module: cst.Module, grammar: Grammar, rng: Random) -> cst.Module |
     found = edit.sites(module)
     if not found:
         return None
-    names = Names(_taken(module))
+    names = Names(taken_names(module))
     rule = grammar.rule(rng, ("drop", "drop and refresh"))
     child = edit.append_rule(module, render_rule(rule, names, found[-1].seg, found[-1].ctx))
     return child and edit.declare(child, [n.declare(name) for name, n in names.declared.items()])
@@ -211,10 +226,21 @@ def _is_tool_test(part: cst.BaseExpression, site: edit.Site) -> bool:
 
 
 def _toggle_refresh(module: cst.Module, grammar: Grammar, rng: Random) -> cst.Module | None:
-    if (site := _pick(module, rng)) is None or "refresh" not in grammar.vocabulary.verbs:
+    if (site := _pick(module, rng)) is None:
         return None
     if found := edit.refreshes(site.rule):
         return edit.remove(module, found[0])
+    return _refreshing(module, site, grammar)
+
+
+def _add_refresh(module: cst.Module, grammar: Grammar, rng: Random) -> cst.Module | None:
+    plain = [site for site in edit.sites(module) if not edit.refreshes(site.rule)]
+    return _refreshing(module, rng.choice(plain), grammar) if plain else None
+
+
+def _refreshing(module: cst.Module, site: edit.Site, grammar: Grammar) -> cst.Module | None:
+    if "refresh" not in grammar.vocabulary.verbs:
+        return None
     body = site.rule.body
     if not isinstance(body, cst.IndentedBlock) or "drop" not in edit.names(body):
         return None
@@ -234,7 +260,7 @@ def _toggle_reposition(module: cst.Module, grammar: Grammar, rng: Random) -> cst
         return None
     if found := edit.repositions(module):
         return edit.remove(module, found[-1])
-    names = Names(_taken(module))
+    names = Names(taken_names(module))
     text = render_reposition(grammar.reposition(rng), names, edit.context_name(policy))
     child = edit.append_statement(module, "\n".join(text))
     return child and edit.declare(child, [n.declare(name) for name, n in names.declared.items()])

@@ -10,6 +10,8 @@ from typing import Protocol
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.search.archive import Archive
 from akv_rsi.search.candidate import Candidate
+from akv_rsi.search.cure import economise, protect
+from akv_rsi.search.findings import Critique
 from akv_rsi.search.grammar import Grammar, render
 from akv_rsi.search.operators import cross, mutate, simplify
 
@@ -19,13 +21,20 @@ class Brief:
     """What a proposer is told.
 
     The ``archive``; the most ``promising`` candidates by recorded trajectories alone, most of which
-    were never run; and how many structures it ``made`` before.
+    were never run; how many structures it ``made`` before; and the ``evidence`` on candidates that
+    were criticised.
     """
 
     archive: Archive
     promising: Sequence[Candidate]
     made: int
     rng: Random
+    evidence: Sequence[tuple[Candidate, Critique]] = ()
+
+    @property
+    def evidence_by_id(self) -> dict[str, Critique]:
+        """The evidence by the id of the candidate it is about."""
+        return {candidate.id: evidence for candidate, evidence in self.evidence}
 
     def parents(self, count: int) -> list[Candidate]:
         """Programs to breed from: from the archive and from the promising with equal chances."""
@@ -71,6 +80,8 @@ class ListProposer:
 # How often each operator is used. Best-of-N draws from the same grammar and never looks back.
 EVOLVE: Mapping[str, int] = {"new": 3, "mutate": 5, "cross": 3, "simplify": 1}
 BEST_OF_N: Mapping[str, int] = {"new": 1}
+# With evidence at hand, undirected changes are rarer.
+DIRECTED: Mapping[str, int] = {**EVOLVE, "protect": 4, "economise": 4}
 
 
 class GrammarProposer:
@@ -96,7 +107,10 @@ class GrammarProposer:
 
     def _make(self, brief: Brief) -> Candidate | None:
         rng = brief.rng
-        operator = rng.choices(list(self.operators), list(self.operators.values()))[0]
+        operators = DIRECTED if brief.evidence else self.operators
+        operator = rng.choices(list(operators), list(operators.values()))[0]
+        if operator in ("protect", "economise"):
+            return self._cure(operator, brief)
         parents = [] if operator == "new" else brief.parents(2)
         if not parents:
             source = render(self.grammar.program(rng))
@@ -108,6 +122,14 @@ class GrammarProposer:
         operator = "simplify" if operator == "simplify" else "mutate"
         change = simplify if operator == "simplify" else mutate
         return _child(change(first.spec.source, self.grammar, rng), operator, (first,))
+
+    def _cure(self, operator: str, brief: Brief) -> Candidate | None:
+        """A change that evidence asks for: of the candidate it is about, or of another one."""
+        criticised, evidence = brief.rng.choice(brief.evidence)
+        parent = brief.rng.choice([criticised, *brief.parents(1)])
+        change = protect if operator == "protect" else economise
+        child = change(parent.spec.source, evidence, self.grammar, brief.rng)
+        return _child(child, operator, (parent,))
 
 
 def _child(source: str | None, operator: str, parents: tuple[Candidate, ...]) -> Candidate | None:

@@ -11,10 +11,11 @@ from akv_rsi.policies.parity import ParityProof
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.policies.tunables import freeze
 from akv_rsi.search.accept import Judgement, PairedGate, check_gate
-from akv_rsi.search.arm import Arm
+from akv_rsi.search.arm import EXPLAINED, Arm
 from akv_rsi.search.candidate import Candidate, score
 from akv_rsi.search.choice import Choice, Finalist, keep_everything, rank
 from akv_rsi.search.config import SearchConfig
+from akv_rsi.search.critique import critique
 from akv_rsi.search.evaluation import Evaluates, Evaluation, Rows, Sealed, evaluate
 from akv_rsi.search.grammar import Grammar, Vocabulary, render
 from akv_rsi.search.journal import Journal, Outcome
@@ -50,6 +51,7 @@ class Search:
         self.evaluator = evaluator
         self.arms: dict[str, Arm] = {}
         self.keep = keep_everything()
+        self._records: dict[str, list[Evaluation]] = {}
         self.full: dict[Split, tuple[Episode, ...]] = {}  # what keeping everything did
         self.aa_check: Judgement | None = None
 
@@ -75,6 +77,9 @@ class Search:
         for name, proposer in self._proposers(recordings).items():
             drawn = 1 if name == BASELINES else self.config.overdraw
             self.arms[name] = Arm(name, proposer, screen, self._new_race(), self.config, drawn)
+        if self.config.evidence:
+            self._records[self.keep.id] = [reference]
+            self._explain(self.arms[SEARCH], Candidate(self.keep, "seed"))
         self.watcher.begin("search", len(self.arms) * self.config.episodes)
 
     def ask(self) -> dict[Heat, list[Arm]]:
@@ -97,11 +102,19 @@ class Search:
         for (start, end), group in groupby(ordered, key=lambda heat: (heat.start, heat.end)):
             together = list(group)
             tasks = self.tasks("train")[start:end]
-            rows = self._run([heat.candidate.spec for heat in together], tasks).rows
+            specs = [heat.candidate.spec for heat in together]
+            evaluation = self._run(specs, tasks, keep=self.config.evidence)
             for heat in together:
+                self._records.setdefault(heat.candidate.id, []).append(evaluation)
                 for arm in heats[heat]:
-                    runner = arm.tell(heat, rows[heat.candidate.id])
+                    runner = arm.tell(heat, evaluation.rows[heat.candidate.id])
                     self._announce(arm, runner)
+
+    def criticise(self) -> None:
+        """Finds out why the search's most promising candidates fail where they do."""
+        arm = self.arms[SEARCH]
+        if self.config.evidence and (candidate := arm.puzzle()) is not None:
+            self._explain(arm, candidate)
 
     def validate(self) -> dict[str, list[Finalist]]:
         """The finalists of every arm on the validation tasks, as one cohort."""
@@ -146,6 +159,17 @@ class Search:
         scripts = [script for script in self.evaluator.scripts(tasks) if script is not None]
         replays = {spec.id: self.evaluator.replay_cost(spec, scripts) for spec in specs}
         return Outcome({id_: sum(one.cost for one in row) for id_, row in replays.items()})
+
+    def _explain(self, arm: Arm, candidate: Candidate) -> None:
+        """Evidence on some episodes of a candidate, some of its failures first."""
+        episodes = [e for record in self._records[candidate.id] for e in record.full(candidate.id)]
+        failed = [episode for episode in episodes if not episode.success][:EXPLAINED]
+        others = [episode for episode in episodes if episode.success]
+        chosen = [*failed, *others[: self.config.recordings - len(failed)]]
+        event = self.journal.perform(
+            "evidence", candidate.id, lambda: Outcome(critique(self.evaluator, chosen))
+        )
+        arm.learn(candidate, event.body, sum(e.usage.calls for e in chosen) / len(chosen))
 
     def _alike(self, runners: list[Runner]) -> list[Runner]:
         """Those that decide in the sandbox as in plain Python: only they may be exported."""

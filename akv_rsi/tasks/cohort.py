@@ -124,7 +124,7 @@ def _generate(engine: Generates, requests: list[Request]) -> tuple[list[Answer],
     places: dict[Request, int] = {}
     slots = [places.setdefault(request, len(places)) for request in requests]
     started = perf_counter()
-    answers = _complete(engine, list(places))
+    answers = complete(engine, list(places))
     seconds = perf_counter() - started
     totals = Totals(calls=len(requests), shared_calls=len(requests) - len(places), engine_s=seconds)
     for slot, times in Counter(slots).items():
@@ -139,7 +139,7 @@ def _generate(engine: Generates, requests: list[Request]) -> tuple[list[Answer],
     return [answers[slot] for slot in slots], totals
 
 
-def _complete(engine: Generates, requests: list[Request]) -> list[Answer]:
+def complete(engine: Generates, requests: list[Request]) -> list[Answer]:
     """All requests together. One that outgrows the model is its own episode's failure."""
     outcomes: dict[int, Answer] = {}
     numbers: list[int] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from akv_rsi.errors import ConfigError
 from akv_rsi.policies.spec import PolicySpec
@@ -19,7 +19,7 @@ from akv_rsi.tasks.environment import Suite
 from akv_rsi.tasks.episode import Episode, TaskRef
 from akv_rsi.tasks.replay import Replay, replay_cost
 from akv_rsi.tasks.suites import load_suite
-from akv_rsi.tasks.workers import Report, WorkerPool
+from akv_rsi.tasks.workers import Job, Report, WorkerPool
 from akv_rsi.types import Trajectory
 
 T = TypeVar("T")
@@ -149,6 +149,10 @@ class Evaluator:
         """``spec`` on each recorded trajectory, open-loop: see `replay.replay_cost`."""
         shards = deal(trajectories, self.config.shard_tasks)
         return undeal(self._pool.map([_ReplayJob(spec, tuple(shard)) for shard in shards]))
+
+    def work(self, jobs: Sequence[Job[Bench]]) -> list[Any]:
+        """What other jobs return, each given a bench of its own process; they must pickle."""
+        return self._pool.map(jobs)
 
 
 def deal(items: Sequence[T], size: int) -> list[Sequence[T]]:

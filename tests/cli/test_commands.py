@@ -18,7 +18,7 @@ from akv_rsi.search.config import QUICK, SearchConfig
 from akv_rsi.search.loop import run as run_search
 from akv_rsi.search.store import Store
 
-COMMANDS = ("search", "eval", "export", "runs list", "runs show", "doctor")
+COMMANDS = ("search", "eval", "critique", "export", "runs list", "runs show", "doctor")
 SMALL = {**QUICK, "train": 6, "validation": 6, "test": 6, "episodes": 36, "rungs": (3, 6)}
 SMALL |= {"width": 3, "recordings": 2, "overdraw": 2, "warmup": 1}
 
@@ -189,6 +189,28 @@ def test_export_refuses_what_it_has_not(capsys, finished, tmp_path):
     code, _, err = call(capsys, "export", finished, "--output", tmp_path / "no" / "such.py")
     assert code == 1
     assert "cannot be written" in err
+
+
+def test_critique_refuses_what_it_cannot_do(capsys, finished, tmp_path):
+    code, _, err = call(capsys, "critique", finished, "--candidate", "abc")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "ran no candidate 'abc'" in err
+    assert call(capsys, "critique", finished, "--tasks", "0")[0] == 2
+    Store.create(tmp_path / "young", asdict(SearchConfig())).close()
+    code, _, err = call(capsys, "critique", tmp_path / "young")
+    assert (code, "name a candidate" in err) == (1, True)
+
+
+@pytest.mark.slow
+def test_a_candidate_is_criticised(capsys, finished):
+    report = json.loads(call(capsys, "runs", "show", finished, "--json")[1])
+    asked = ("critique", finished, "--tasks", "4", "--workers", "0")
+    code, out, err = call(capsys, *asked, "--json")
+    assert code == 0, err
+    evidence = json.loads(out)
+    assert evidence["candidate"] == report["best"]["id"]
+    assert evidence["failed"] == len(evidence["findings"]) + len(evidence["skipped"])
+    assert "forks computed" in call(capsys, *asked)[1]
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from random import Random
 from akv_rsi.errors import OpError, PolicyError
 from akv_rsi.policies import library
 from akv_rsi.policies.open import open_policy
+from akv_rsi.search.findings import Critique
 from akv_rsi.tasks.cost import PRESETS
 from akv_rsi.tasks.episode import Episode, TaskRef
 from akv_rsi.tasks.replay import replay_cost
@@ -123,6 +124,10 @@ class SyntheticEvaluator:
 
     def replay_cost(self, spec, trajectories):
         return replay(spec, tuple(trajectories))
+
+    def work(self, jobs):
+        """There is no engine to ask: criticism finds nothing."""
+        return [Critique() for _ in jobs]
 
     def _episode(self, spec, task, keep):
         made = world(task)
