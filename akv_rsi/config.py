@@ -26,6 +26,7 @@ class EngineConfig:
     """Sizes of the engine. Pages and tokens are counts; ``threads`` 0 leaves torch's own setting.
 
     ``working_set_mib`` bounds the dense copies of running sequences; 0 works from the pages alone.
+    For ``restore_passes`` passes after a drop its KV is kept like any other, for a Restore to find.
     """
 
     page_size: int = 16
@@ -33,6 +34,7 @@ class EngineConfig:
     max_batch: int = 32
     chunk_tokens: int = 2048
     working_set_mib: int = 256
+    restore_passes: int = 64
     dtype: Literal["float32", "bfloat16"] = "float32"
     threads: int = 0
     self_test: bool = True
@@ -43,5 +45,6 @@ class EngineConfig:
                 raise ConfigError(
                     f"EngineConfig.{name} must be at least 1, not {getattr(self, name)}"
                 )
-        if self.working_set_mib < 0:
-            raise ConfigError(f"EngineConfig.working_set_mib must not be {self.working_set_mib}")
+        for name in ("working_set_mib", "restore_passes"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"EngineConfig.{name} must not be {getattr(self, name)}")

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from akv_rsi.config import EngineConfig
 from akv_rsi.engine.batch import Batch
+from akv_rsi.engine.cache import Cache
 from akv_rsi.engine.memory import keep_freed_memory
 from akv_rsi.engine.model import Model
 from akv_rsi.engine.pool import PagePool
-from akv_rsi.engine.radix import RadixTree
 from akv_rsi.engine.request import Completion, EngineStats, Request
 from akv_rsi.engine.sampler import sample
 from akv_rsi.engine.scheduler import Scheduler
@@ -50,8 +50,8 @@ class Engine:
     def reset(self) -> None:
         """A cold cache: every page is free, nothing runs, the counts start at zero."""
         self._pool.clear()
-        self._tree = RadixTree(self._pool)
-        self._scheduler = Scheduler(self._model, self._config, self._pool, self._tree)
+        self._cache = Cache(self._pool, self._config.restore_passes)
+        self._scheduler = Scheduler(self._model, self._config, self._cache)
         self._numbers = count()
         self._stats = EngineStats()
 
@@ -78,6 +78,8 @@ class Engine:
             return outcomes
         with self._all_or_nothing():
             batch, wanted = self._scheduler.plan()
+            if not batch.size:
+                return outcomes
             logits = self._model.forward(batch)
         self._count_pass(batch)
         tokens = sample(logits, [sequence.sampling for sequence in wanted])
@@ -113,21 +115,23 @@ class Engine:
         for sequence in self._scheduler:
             if sequence.number == number:
                 self._scheduler.remove(sequence)
-                sequence.release(self._pool, keep=True)
+                sequence.release(keep=True)
                 return True
         return False
 
     def stats(self) -> EngineStats:
         """The counts so far."""
-        evicted = self._tree.evicted_pages
-        return replace(self._stats, evicted_pages=evicted, pages_free=self._pool.free_pages)
+        return replace(
+            self._stats,
+            evicted_pages=self._cache.tree.evicted_pages,
+            dropped_pages=self._cache.dropped_pages,
+            preemptions=self._scheduler.preemptions,
+            pages_free=self._pool.free_pages,
+        )
 
     def check(self) -> None:
-        """Asserts every invariant of pool and tree."""
-        running = self._scheduler.holding
-        leases = [sequence.lease.pages for sequence in running if sequence.lease is not None]
-        self._pool.check([*self._tree.holders(), *leases])
-        self._tree.check([sequence.node for sequence in running])
+        """Asserts every invariant of pages, tree and running requests."""
+        self._cache.check()
 
     def logits(self, tokens: Sequence[int], history: OpHistory) -> Tensor:
         """``[n, vocabulary]`` logits of all tokens under ``history``, in one pass, cache unused."""
@@ -152,11 +156,11 @@ class Engine:
 
     def _observe(self, sequence: Running, ends: Sequence[int], keep: bool) -> Tensor:
         """Logits of every computed token, in passes that end after ``ends`` tokens."""
-        if not sequence.admit(self._pool):
+        if not sequence.admit():
             raise ContextLimit(
                 f"it needs more than the {self._pool.free_pages} pages that are free"
             )
-        lane = Scheduler(self._model, self._config, self._pool, self._tree)
+        lane = Scheduler(self._model, self._config, self._cache)
         logits: list[Tensor] = []
         try:
             for end in ends:
@@ -165,7 +169,7 @@ class Engine:
                 batch, _ = lane.plan(whole=True)
                 logits.append(self._model.forward(batch))
         finally:
-            sequence.release(self._pool, keep and len(logits) == len(ends))
+            sequence.release(keep and len(logits) == len(ends))
         return torch.cat(logits)
 
     def _sequence(self, number: int, request: Request, alone: bool = False) -> Running:
@@ -174,7 +178,7 @@ class Engine:
             raise EngineError("an empty prompt")
         if tokens.min() < 0 or tokens.max() >= self._model.vocabulary:
             raise EngineError(f"token ids must lie in [0, {self._model.vocabulary})")
-        sequence = Running(number, request, self._tree, alone)
+        sequence = Running(number, request, self._cache, alone)
         highest, limit = sequence.timeline.highest_position(len(tokens)), self._model.max_positions
         if highest >= limit:
             raise ContextLimit(f"position {highest} is past the model's {limit} positions")
@@ -187,7 +191,7 @@ class Engine:
             if token is None and not sequence.alone:
                 # What it shared may be another's fault: it has one more try, by itself.
                 self._scheduler.remove(sequence)
-                sequence.release(self._pool, keep=False)
+                sequence.release(keep=False)
                 self._scheduler.add(self._sequence(sequence.number, sequence.request, alone=True))
             elif token is None:
                 outcomes.append(self._fail(sequence, NumericalError("logits are not finite")))
@@ -206,15 +210,18 @@ class Engine:
             requests=stats.requests + 1,
             prompt_tokens=stats.prompt_tokens + sequence.prompt,
             cached_tokens=stats.cached_tokens + completion.cached,
-            computed_tokens=stats.computed_tokens + completion.computed - completion.refreshed,
+            computed_tokens=stats.computed_tokens + sequence.prompt - completion.cached,
             refreshed_tokens=stats.refreshed_tokens + completion.refreshed,
             output_tokens=stats.output_tokens + len(completion.tokens),
+            matched_exact=stats.matched_exact + completion.matched_exact,
+            recovered_tokens=stats.recovered_tokens + completion.recovered,
+            restored_tokens=stats.restored_tokens + completion.restored,
         )
         return completion
 
     def _fail(self, sequence: Running, error: EngineError) -> tuple[int, Outcome]:
         self._scheduler.remove(sequence)
-        sequence.release(self._pool, keep=False)
+        sequence.release(keep=False)
         return sequence.number, type(error)(f"request {sequence.number}: {error}")
 
     def _count_pass(self, batch: Batch) -> None:

@@ -8,10 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from akv_rsi.engine.pool import Ints
-from akv_rsi.types import Op
+from akv_rsi.types import Op, Range
 from akv_rsi.visibility import Applied
 
 EMPTY = np.empty(0, dtype=np.int64)
+# Stands for a slot where the KV of a token has been evicted; the token stays in the tree.
+GONE = -1
 Groups = tuple[tuple[int, tuple[Op, ...]], ...]
 
 
@@ -30,7 +32,8 @@ class Node:
     """One edge and what hangs below it: a run of tokens, or the ops of one boundary.
 
     A token edge holds ``tokens`` with their ``slots``, rotated at positions from ``birth`` on. An
-    op edge holds ``applied`` and the slots of the tokens its Refresh recomputed.
+    op edge holds ``applied`` and the slots of the tokens its Refresh recomputed; it was made
+    ``since`` that pass. A slot is `GONE` where the KV has been evicted or not been computed yet.
     """
 
     __slots__ = (
@@ -42,6 +45,7 @@ class Node:
         "locks",
         "pages",
         "parent",
+        "since",
         "slots",
         "stamp",
         "tokens",
@@ -65,7 +69,7 @@ class Node:
         self.pages = EMPTY
         self.children: dict[int | tuple[Op, ...], Node] = {}
         self.locks = 0
-        self.stamp = 0
+        self.stamp = self.since = 0
 
     def applied_above(self) -> list[Applied]:
         """The states after the op groups on the way to here, this node's included."""
@@ -97,6 +101,38 @@ class Match(NamedTuple):
     offset: int
     length: int
     groups: int
+
+
+class Step(NamedTuple):
+    """An edge on the way to a node: its slots hold ``tokens``, as computed in ``epoch``."""
+
+    node: Node
+    epoch: int
+    tokens: Ints
+
+
+def way_to(node: Node) -> list[Step]:
+    """The edges from the root to ``node``, in order."""
+    edges = []
+    while node.parent is not None:
+        edges.append(node)
+        node = node.parent
+    steps, epoch, length = [], 0, 0
+    for edge in reversed(edges):
+        if edge.applied is None:
+            tokens = np.arange(length, length + len(edge.tokens))
+            length += len(tokens)
+        else:
+            epoch += 1
+            tokens = indices(edge.applied.refreshed)
+        steps.append(Step(edge, epoch, tokens))
+    return steps
+
+
+def indices(ranges: tuple[Range, ...]) -> Ints:
+    """The tokens in ``ranges``, ascending."""
+    spans = [np.arange(start, end) for start, end in ranges]
+    return np.concatenate(spans) if spans else EMPTY
 
 
 def units(edges: list[Node]) -> tuple[Ints, Ints]:

@@ -42,10 +42,20 @@ class Lease:
     pages: Ints
     used: int = 0
 
+    @property
+    def left(self) -> int:
+        """Slots not used yet."""
+        return len(self.slots) - self.used
+
+    @property
+    def last(self) -> int | None:
+        """Its last slot."""
+        return int(self.slots[-1]) if len(self.slots) else None
+
     def take(self, count: int) -> Ints:
         """The next ``count`` slots."""
         taken = self.slots[self.used : self.used + count]
-        assert len(taken) == count, "a lease covers all a request can need"
+        assert len(taken) == count, "what a pass needs is leased before it is planned"
         self.used += count
         return taken
 
@@ -93,11 +103,12 @@ class PagePool:
         return len(self._free)
 
     def pages_of(self, slots: Ints) -> Ints:
-        """The distinct pages of ``slots``, which a lease grants page by page."""
-        pages = slots // self.page_size
+        """The distinct pages of ``slots``; negative ones are no slots."""
+        pages = slots[slots >= 0] // self.page_size
         first = np.ones(len(pages), dtype=bool)
         np.not_equal(pages[1:], pages[:-1], out=first[1:])
-        return pages[first]
+        # Leases grant page by page: few are left that occur twice.
+        return np.array(list(dict.fromkeys(pages[first].tolist())), dtype=np.int64)
 
     def pages_needed(self, count: int, after: int | None = None) -> int:
         """Free pages a lease of ``count`` slots takes when it continues behind slot ``after``."""
@@ -127,6 +138,17 @@ class PagePool:
         self.retain(held)
         slots = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
         return Lease(slots, held)
+
+    def extend(self, lease: Lease, count: int) -> None:
+        """``count`` more slots for ``lease``, whose last one they follow where they can.
+
+        The caller has made sure that ``pages_needed`` pages are free.
+        """
+        more = self.lease(count, lease.last)
+        known = np.isin(more.pages, lease.pages)
+        self.release(more.pages[known])
+        lease.slots = np.concatenate((lease.slots, more.slots))
+        lease.pages = np.concatenate((lease.pages, more.pages[~known]))
 
     def close(self, lease: Lease) -> None:
         """Ends a lease: unused slots go back, pages nobody else holds become free."""

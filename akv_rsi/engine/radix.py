@@ -14,17 +14,21 @@ from itertools import count
 from weakref import WeakSet
 
 import numpy as np
+import numpy.typing as npt
 
-from akv_rsi.engine.node import Match, Node, Path
+from akv_rsi.engine.node import GONE, Match, Node, Path, indices
 from akv_rsi.engine.pool import Ints, PagePool
 from akv_rsi.types import Op
 from akv_rsi.visibility import Applied
+
+Bools = npt.NDArray[np.bool_]
 
 
 class RadixTree:
     """All cached paths, by tenant.
 
-    ``cuts`` counts the changes that can invalidate a match, ``evicted_pages`` what eviction freed.
+    ``cuts`` counts the changes that can invalidate a match, ``evicted_pages`` what the eviction of
+    leaves freed, ``now`` the passes.
     """
 
     def __init__(self, pool: PagePool) -> None:
@@ -34,8 +38,7 @@ class RadixTree:
         self._clock = count(1)
         self._evictable: list[tuple[int, int, Node]] = []
         self._nodes = 0
-        self.cuts = 0
-        self.evicted_pages = 0
+        self.cuts = self.now = self.evicted_pages = 0
 
     def root(self, tenant: str) -> Node:
         """The root of a tenant's paths."""
@@ -97,16 +100,30 @@ class RadixTree:
         if node.tokens.size and not node.children and node.locks == 1:
             node.tokens = np.concatenate((node.tokens, tokens))
             node.slots = np.concatenate((node.slots, slots))
-            new = self._pool.pages_of(slots)
-            new = new[new != node.pages[-1]]
-            self._pool.retain(new)
-            node.pages = np.concatenate((node.pages, new))
+            self._hold(node, slots)
             return node
-        return self._attach(node, Node(node, int(tokens[0]), tokens, slots, birth))
+        return self._attach(node, Node(node, int(tokens[0]), tokens, slots.copy(), birth))
 
     def branch(self, node: Node, ops: tuple[Op, ...], applied: Applied, slots: Ints) -> Node:
         """Puts ops below ``node``, on which the caller holds a lock; the lock moves along."""
-        return self._attach(node, Node(node, ops, slots=slots, applied=applied))
+        child = Node(node, ops, slots=slots.copy(), applied=applied)
+        child.since = self.now
+        return self._attach(node, child)
+
+    def fill(self, node: Node, where: Bools, slots: Ints) -> None:
+        """KV that was gone, or not computed yet, is now in ``slots``."""
+        node.slots[where] = slots
+        self._hold(node, slots)
+
+    def strip(self, dead: Bools) -> None:
+        """Lets go of the pages marked in ``dead`` (one mark a page); the tokens stay."""
+        for node in self.nodes():
+            going = dead[node.pages]
+            if going.any():
+                lost = (node.slots >= 0) & dead[node.slots // self._pool.page_size]
+                node.slots[lost] = GONE
+                before, node.pages = node.pages, node.pages[~going]
+                self._pool.release(before[going])
 
     def evict(self, pages: int) -> bool:
         """Frees least recently used leaves until ``pages`` are free; whether that was reached."""
@@ -126,33 +143,44 @@ class RadixTree:
             self._remove(node)
             node = parent
 
-    def holders(self) -> Iterator[Ints]:
-        """The pages of every node, for `PagePool.check`."""
-        return (node.pages for node in self._all())
+    def roots(self) -> list[Node]:
+        """The roots of all paths, private ones included."""
+        return [*self._roots.values(), *self._private]
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes."""
+        for root in self.roots():
+            yield from root
 
     def check(self, cursors: list[Node]) -> None:
         """Asserts the tree's invariants; ``cursors`` are the nodes that sequences stand on."""
         seen: set[int] = set()
-        locks = {id(node): 0 for node in self._all()}
-        assert self._nodes == sum(n.parent is not None for n in self._all()), "nodes miscounted"
+        locks = {id(node): 0 for node in self.nodes()}
+        assert self._nodes == sum(n.parent is not None for n in self.nodes()), "nodes miscounted"
         for cursor in cursors:
             locks[id(cursor)] += 1
-        for node in self._all():
+        for node in self.nodes():
             assert node.locks == locks[id(node)], "locks differ from the cursors"
-            assert np.array_equal(node.pages, self._pool.pages_of(node.slots))
-            assert len(np.unique(node.pages)) == len(node.pages), "a page held twice by a node"
-            slots = set(node.slots.tolist())
-            assert len(slots) == len(node.slots), "one slot twice in a node"
+            pages = sorted(self._pool.pages_of(node.slots).tolist())
+            assert sorted(node.pages.tolist()) == pages, "pages differ from the slots"
+            present = node.slots[node.slots != GONE]
+            slots = set(present.tolist())
+            assert len(slots) == len(present), "one slot twice in a node"
             assert seen.isdisjoint(slots), "one slot in two nodes"
             seen |= slots
+            ops = () if node.applied is None else node.applied.refreshed
+            assert len(node.slots) == len(node.tokens) + len(indices(ops)), "slots miscounted"
             for key, child in node.children.items():
                 assert child.parent is node
                 assert child.key == key
                 assert child.tokens.size == 0 or child.tokens[0] == key
 
-    def _all(self) -> Iterator[Node]:
-        for root in (*self._roots.values(), *self._private):
-            yield from root
+    def _hold(self, node: Node, slots: Ints) -> None:
+        """``node`` holds the pages of ``slots`` too."""
+        pages = self._pool.pages_of(slots)
+        pages = pages[~np.isin(pages, node.pages)]
+        self._pool.retain(pages)
+        node.pages = np.concatenate((node.pages, pages))
 
     def _attach(self, node: Node, child: Node) -> Node:
         assert child.key not in node.children, "the path was matched as far as it goes"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from akv_rsi.types import OpHistory, Range
+from akv_rsi.types import Op, OpHistory, Range, Restore
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,10 @@ class Request:
 class Completion:
     """What the engine answered. ``tokens`` includes the stop token when one was sampled.
 
-    ``cached`` prompt tokens came from the cache and ``computed`` were prefilled (refreshed ones
-    included); ``attended`` tokens were visible to the last prompt token. Times are seconds:
+    ``cached`` prompt tokens were not computed for the first time in this call; ``computed`` were
+    prefilled, ``refreshed`` and ``recovered`` ones (whose KV had been there and was lost) included.
+    ``attended`` tokens were visible to the last prompt token, ``restored`` ones became so again.
+    ``matched_exact`` prompt tokens were found in the cache as they are needed. Times are seconds:
     ``ttft`` from submission to the first token, ``itl`` the mean gap between later ones.
     """
 
@@ -45,14 +47,64 @@ class Completion:
     attended: int
     ttft: float
     itl: float
+    matched_exact: int = 0
+    recovered: int = 0
+    restored: int = 0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one request has computed, in units of KV.
+
+    Tokens ``[0, length)`` and the first ``groups`` groups of ops had been computed before.
+    ``fresh`` prompt tokens were computed for the first time (or once more, for their logits) and
+    ``recovered`` units again; ``exact`` prompt tokens were found in the cache.
+    """
+
+    fresh: int = 0
+    refreshed: int = 0
+    recovered: int = 0
+    restored: int = 0
+    exact: int = 0
+    length: int = 0
+    groups: int = 0
+
+    def found(self, length: int, groups: int) -> None:
+        """The path up to there is in the cache, whoever computed it."""
+        self.exact += max(0, length - self.length)
+        self.had(length, groups)
+
+    def had(self, length: int, groups: int) -> None:
+        """What is computed up to there from now on, it had before."""
+        self.length, self.groups = max(self.length, length), max(self.groups, groups)
+
+    def appended(self, start: int, stop: int, prompt: int) -> None:
+        """Tokens ``[start, stop)`` are computed."""
+        self.recovered += max(0, min(stop, self.length) - start)
+        self.fresh += max(0, min(stop, prompt) - max(start, self.length))
+
+    def applied(self, ops: Sequence[Op], refreshed: int, group: int) -> None:
+        """That group of ops (from 1) has happened, and ``refreshed`` tokens are computed for it."""
+        if group > self.groups:
+            ranges = [r for op in ops if isinstance(op, Restore) for r in op.ranges]
+            self.restored += sum(end - start for start, end in ranges)
+        self.renewed(refreshed, group)
+
+    def renewed(self, count: int, group: int) -> None:
+        """``count`` tokens are computed again as that group of ops (from 1) made them."""
+        if group <= self.groups:
+            self.recovered += count
+        else:
+            self.refreshed += count
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """Counts since the engine started cold, in tokens and pages.
 
-    ``cached`` and ``computed`` split the ``prompt`` tokens of finished requests; ``refreshed`` ones
-    are computed besides.
+    ``cached`` and ``computed`` split the ``prompt`` tokens of finished requests; ``refreshed`` and
+    ``recovered`` ones are computed besides. Pages were freed of what nobody reads (``dropped``) and
+    of whole paths (``evicted``); ``preemptions`` count requests that had to wait again.
     """
 
     requests: int = 0
@@ -65,3 +117,8 @@ class EngineStats:
     rows: int = 0
     evicted_pages: int = 0
     pages_free: int = 0
+    matched_exact: int = 0
+    recovered_tokens: int = 0
+    restored_tokens: int = 0
+    dropped_pages: int = 0
+    preemptions: int = 0

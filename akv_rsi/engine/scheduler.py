@@ -3,6 +3,10 @@
 Decoding sequences get a row each; the rest of the budget goes to prefilling ones, oldest first.
 Rows enter the tree as they are planned, so a later sequence of the same pass already shares what an
 earlier one computes in it.
+
+All room is made before the first row is planned, since what a planned row reads must stay. Where
+there is none, the youngest sequence waits until others are done; one that runs alone and still
+lacks room starts over on an empty cache, which holds any request that is let in.
 """
 
 from __future__ import annotations
@@ -17,10 +21,10 @@ import numpy as np
 from akv_rsi.config import EngineConfig
 from akv_rsi.engine.attention import Segment
 from akv_rsi.engine.batch import Batch
+from akv_rsi.engine.cache import Cache
 from akv_rsi.engine.dense import DenseGroup
 from akv_rsi.engine.model import Model
-from akv_rsi.engine.pool import PagePool
-from akv_rsi.engine.radix import RadixTree
+from akv_rsi.engine.prefill import plan
 from akv_rsi.engine.sequence import Sequence
 from akv_rsi.errors import ContextLimit
 
@@ -49,12 +53,12 @@ class Seating:
 class Scheduler:
     """Queues of sequences, and the pass made of them."""
 
-    def __init__(self, model: Model, config: EngineConfig, pool: PagePool, tree: RadixTree) -> None:
+    def __init__(self, model: Model, config: EngineConfig, cache: Cache) -> None:
         self._model = model
         self._config = config
-        self._pool = pool
-        self._tree = tree
-        self._token_bytes = pool.token_bytes
+        self._cache = cache
+        self._token_bytes = cache.pool.token_bytes
+        self.preemptions = 0
         self._waiting: deque[Sequence] = deque()
         self._prefilling: list[Sequence] = []
         self._decoding: list[Sequence] = []
@@ -64,11 +68,6 @@ class Scheduler:
     def __iter__(self) -> Iterator[Sequence]:
         """All unfinished sequences."""
         yield from (*self._decoding, *self._prefilling, *self._waiting)
-
-    @property
-    def holding(self) -> list[Sequence]:
-        """All sequences with a lease: running ones, and finished ones that still close."""
-        return [sequence for sequence in (*self, *self._closing) if sequence.lease is not None]
 
     @property
     def busy(self) -> bool:
@@ -89,14 +88,15 @@ class Scheduler:
         refused = []
         while self._waiting and self.running < self._config.max_batch:
             sequence = self._waiting[0]
-            if sequence.admit(self._pool):
+            fits = self._fits(sequence)
+            if fits and sequence.admit():
                 self._prefilling.append(self._waiting.popleft())
             elif self._closing:
                 self._release_closing()
             elif self.running:
                 break
-            else:
-                pages = self._pool.pages
+            elif not fits or not self._admit_alone(sequence):
+                pages = self._cache.pool.pages
                 error = ContextLimit(f"it needs more than the pool's {pages} pages")
                 refused.append((self._waiting.popleft(), error))
         return refused
@@ -106,21 +106,23 @@ class Scheduler:
 
         ``whole``: without a budget, and with the logits of every computed token.
         """
-        batch = Batch(self._pool, self._model.rotary)
+        self._secure()
+        self._cache.tree.now += 1
+        batch = Batch(self._cache.pool, self._model.rotary)
         wanted = self._plan_decodes(batch)
         limit = sys.maxsize if whole else self._config.chunk_tokens
         complete: list[tuple[Sequence, Segment]] = []
         for sequence in self._prefilling:
             if batch.size >= limit:
                 break
-            rows = sequence.plan(batch, limit - batch.size)
-            if sequence.view.length == sequence.known:
-                complete.append((sequence, batch.segments[-1]))
-                wanted.append(sequence)
+            rows = plan(sequence, batch, limit - batch.size)
             if whole:
                 batch.keep([row for part in rows for row in range(part.start, part.stop)])
-            elif sequence.view.length == sequence.known:
-                batch.keep([rows[-1].stop - 1])
+            if rows and sequence.complete:
+                complete.append((sequence, batch.segments[-1]))
+                wanted.append(sequence)
+                if not whole:
+                    batch.keep([rows[-1].stop - 1])
         self._seat(batch, complete)
         return batch, wanted
 
@@ -157,7 +159,45 @@ class Scheduler:
             self._closing.append(sequence)
         else:
             self.remove(sequence)
-            sequence.release(self._pool, keep=True)
+            sequence.release(keep=True)
+
+    def _fits(self, sequence: Sequence) -> bool:
+        """Whether an empty pool would hold all it can ever need."""
+        count = len(sequence.tokens) + sequence.timeline.refreshed(0)
+        return self._cache.pool.pages_needed(count) <= self._cache.pool.pages
+
+    def _admit_alone(self, sequence: Sequence) -> bool:
+        """Lets it in on an empty cache: half-used pages of its own past stand in its way."""
+        self._cache.make_room(self._cache.pool.pages)
+        if not sequence.admit():
+            return False
+        self._waiting.remove(sequence)
+        self._prefilling.append(sequence)
+        return True
+
+    def _secure(self) -> None:
+        """Leases what the next pass needs; whoever finds no room waits, the youngest first."""
+        for sequence in list(self._prefilling):
+            if not sequence.secure():
+                self._preempt(sequence)
+        short = [one for one in (*self._closing, *self._decoding) if one.short]
+        for sequence in sorted(short, key=lambda one: one.number):
+            while sequence.short and not sequence.grow():
+                self._make_way()
+
+    def _make_way(self) -> None:
+        """Something gives up its pages for others to go on."""
+        if self._closing:
+            self._release_closing()
+        else:
+            self._preempt(max((*self._decoding, *self._prefilling), key=lambda one: one.number))
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Puts a running sequence back to the head of the queue; its KV may be evicted."""
+        self.remove(sequence)
+        sequence.release(keep=True)
+        self._waiting.appendleft(sequence)
+        self.preemptions += 1
 
     def _plan_decodes(self, batch: Batch) -> list[Sequence]:
         self._clear_seats()
@@ -179,7 +219,7 @@ class Scheduler:
         closing, self._closing = self._closing, []
         for sequence in closing:
             self.remove(sequence)
-            sequence.release(self._pool, keep=True)
+            sequence.release(keep=True)
 
     def _clear_seats(self) -> None:
         """Drops groups that are full, sparse or many; their sequences go on from the pool."""

@@ -1,5 +1,7 @@
 """What one sequence sees: a slot and a birth position per token, under a `Visibility`.
 
+Tokens whose KV is gone have the slot `GONE`; no query reads them (`closure` sees to it).
+
 Dropping is a change of visibility, repositioning one of deltas: neither moves a key. The view
 turns the runs of its `Visibility` into what attention reads: slots in logical order, in runs of
 equal delta (`Keys`), or the same as page entries with slot masks (`PageEntries`).
@@ -11,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from akv_rsi.engine.node import GONE, indices
 from akv_rsi.engine.pool import Ints
-from akv_rsi.types import Range
 from akv_rsi.visibility import Applied, Visibility
 
 
@@ -34,6 +36,14 @@ class Keys(NamedTuple):
     tokens: Ints
     positions: Ints
     runs: tuple[DeltaRun, ...]
+
+    def head(self, count: int) -> Keys:
+        """The first ``count`` of them."""
+        if count == len(self.slots):
+            return self
+        runs = (DeltaRun(run.start, min(run.end, count), run.delta) for run in self.runs)
+        first = tuple(run for run in runs if run.start < count)
+        return Keys(self.slots[:count], self.tokens[:count], self.positions[:count], first)
 
 
 class PageEntries(NamedTuple):
@@ -59,6 +69,11 @@ class View:
         if self._state.length < self.length:
             self._state = self._state.append(self.length - self._state.length)
         return self._state
+
+    @property
+    def whole(self) -> bool:
+        """Whether every token has KV."""
+        return not self.length or int(self._slots[: self.length].min()) != GONE
 
     @property
     def next_position(self) -> int:
@@ -123,9 +138,3 @@ class View:
         starts = np.flatnonzero(first)
         masks = np.bitwise_or.reduceat(np.left_shift(1, offsets), starts)
         return PageEntries(pages[starts], masks, deltas[starts])
-
-
-def indices(ranges: tuple[Range, ...]) -> Ints:
-    """The tokens in ``ranges``, ascending."""
-    spans = [np.arange(start, end) for start, end in ranges]
-    return np.concatenate(spans) if spans else np.empty(0, dtype=np.int64)

@@ -43,7 +43,9 @@ class EngineMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.engine = engine(pages=PAGES, max_batch=3, chunk_tokens=11, working_set_mib=self.mib)
+        self.engine = engine(
+            pages=PAGES, max_batch=3, chunk_tokens=11, working_set_mib=self.mib, restore_passes=2
+        )
         self.oracle = engine(pages=PAGES)
         self.open: dict[int, Talk] = {}
         self.done: dict[int, Completion] = {}
@@ -109,7 +111,7 @@ class EngineMachine(RuleBasedStateMachine):
         while self.open:
             self.step(1)
         self.engine.check()
-        assert self.engine._tree.evict(PAGES) or self.engine._scheduler.holding
+        assert self.engine._cache.make_room(PAGES) or self.engine._cache.readers
         self.engine.check()
 
     def expect_greedy(self, talk: Talk, outcome: Completion) -> None:

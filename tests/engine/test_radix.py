@@ -48,7 +48,7 @@ class Forest:
         return node
 
     def check(self, *cursors: Node) -> None:
-        self.pool.check(self.tree.holders())
+        self.pool.check(node.pages for node in self.tree.nodes())
         self.tree.check(list(cursors))
 
 
