@@ -136,12 +136,8 @@ class Search:
         ranked = {name: rank(found, self.config.budget) for name, found in finalists.items()}
         if not ranked[SEARCH]:
             raise TaskError("no candidate could be evaluated; see the run's events for the reasons")
-        baselines = [f.candidate.spec for f in ranked[BASELINES]][: None if self.config.full else 2]
-        if self.config.full:
-            names = {spec.name for spec in baselines} | {self.keep.name}
-            baselines += [library.spec(name) for name in library.names() if name not in names]
         sample = ranked[SAMPLES][0] if ranked[SAMPLES] else None
-        return Choice(ranked[SEARCH][0], sample, tuple(baselines))
+        return Choice(ranked[SEARCH][0], sample, self._baselines(ranked[BASELINES]))
 
     def test(self, choice: Choice) -> Sealed:
         """The sealed test, once. Each policy is a cohort of its own, so `eval` can repeat it."""
@@ -154,6 +150,18 @@ class Search:
             rows |= self._run([spec], tasks, keep=True).rows
         fixed = self.journal.perform("fixed", "test", lambda: self._on_scripts(choice.specs, tasks))
         return Sealed(rows, fixed.body)
+
+    def _baselines(self, ranked: Sequence[Finalist]) -> tuple[PolicySpec, ...]:
+        """The two best on validation; in full, every hand-written policy in its best numbers."""
+        best = [finalist.candidate.spec for finalist in ranked]
+        if not self.config.full:
+            return tuple(best[:2])
+        raced = self.arms[BASELINES].race.finalists(len(library.names()))
+        untuned = [library.spec(name) for name in library.names()]
+        chosen = {self.keep.name: self.keep}
+        for spec in (*best, *(runner.candidate.spec for runner in raced), *untuned):
+            chosen.setdefault(spec.name, spec)
+        return tuple(chosen.values())[1:]
 
     def _on_scripts(self, specs: Sequence[PolicySpec], tasks: list[TaskRef]) -> Outcome:
         scripts = [script for script in self.evaluator.scripts(tasks) if script is not None]
