@@ -209,14 +209,25 @@ def _check_disjoint(restore: Restore, drop: Op | None) -> None:
 
 
 def _set_visible(runs: Sequence[Run], op: Drop | Restore, visible: bool) -> list[Run]:
-    for start, end in op.ranges:
-        runs = _split(runs, start, end)
-        for run in runs:
-            if start <= run.start < end and run.visible is visible:
-                state = "visible" if visible else "dropped"
-                raise OpError(f"{op}: tokens [{run.start}, {run.end}) are already {state}")
-        runs = [r._replace(visible=visible) if start <= r.start < end else r for r in runs]
-    return list(runs)
+    """The runs with the op's ranges set, in one sweep over both."""
+    edges = [edge for pair in op.ranges for edge in pair]
+    out: list[Run] = []
+    passed = 0  # edges behind the sweep: an odd number inside a range
+    for run in runs:
+        start = run.start
+        while start < run.end:
+            while passed < len(edges) and edges[passed] <= start:
+                passed += 1
+            stop = min(run.end, edges[passed]) if passed < len(edges) else run.end
+            piece = run.cut(start, stop)
+            if passed % 2:
+                if piece.visible is visible:
+                    state = "visible" if visible else "dropped"
+                    raise OpError(f"{op}: tokens [{piece.start}, {piece.end}) are already {state}")
+                piece = piece._replace(visible=visible)
+            out.append(piece)
+            start = stop
+    return out
 
 
 def _reposition(runs: Sequence[Run]) -> tuple[list[Run], int]:

@@ -11,13 +11,14 @@ from rich.table import Table
 
 from akv_rsi.cli.names import candidate_of
 from akv_rsi.cli.output import Bars, print_json
-from akv_rsi.cli.search import make_evaluator, recorded_config
+from akv_rsi.cli.search import make_evaluator
 from akv_rsi.errors import ConfigError, StoreError
 from akv_rsi.search.codec import encode
+from akv_rsi.search.config import recorded_config
 from akv_rsi.search.critique import critique as find_causes
 from akv_rsi.search.findings import Critique
 from akv_rsi.search.report import load_report
-from akv_rsi.search.store import Store
+from akv_rsi.search.store import Store, read_config
 from akv_rsi.search.tell import described, sentence
 from akv_rsi.tasks.suites import task_refs
 
@@ -46,7 +47,9 @@ def critique(
     """
     if tasks < 1:
         raise ConfigError(f"tasks must be at least 1, not {tasks}")
-    config = recorded_config(run)
+    config = recorded_config(read_config(run))
+    if config.traces:
+        raise ConfigError(f"{run} searched on transcripts: they hold no tasks to run again")
     with Store.read(run) as store:
         report = load_report(store)
         if report is None and candidate is None:

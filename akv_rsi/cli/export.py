@@ -13,6 +13,7 @@ from akv_rsi.policies.export import Provenance, Score, export_module
 from akv_rsi.policies.parity import ParityProof
 from akv_rsi.policies.vocabulary import capabilities_of, check_target
 from akv_rsi.search.candidate import Candidate
+from akv_rsi.search.config import recorded_config
 from akv_rsi.search.report import SearchReport, load_report
 from akv_rsi.search.store import Store
 from akv_rsi.tasks.load import find_model
@@ -77,10 +78,14 @@ def _provenance(
         Score(name, row.accuracy[0], row.accuracy[1:], row.cost_ratio[0], row.cost_ratio[1:], row.n)
         for name, row in rows
     )
+    on = recorded_config(config)
+    traces = "".join(f" --traces {path}" for path in on.traces)
     return Provenance(
-        origin=f"run {run.name}, seed {config['seed']}, by {made}{parents}",
-        command=f"akv-rsi search --budget {config['budget']:g} --seed {config['seed']}",
-        reliable_span=find_model(config["model"])[1].reliable_span,
+        origin=f"run {run.name}, seed {on.seed}, by {made}{parents}",
+        command=f"akv-rsi search --budget {on.budget:g} --seed {on.seed}{traces}",
+        reliable_span=on.span if on.traces else find_model(on.model)[1].reliable_span,
+        found_on=on.found_on,
+        measure=on.measure,
         scores=scores,
         parity=None if proof is None else ParityProof(**proof),
     )

@@ -27,11 +27,13 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, allow_nan=False))
 
 
-def rows_table(rows: Iterable[tuple[str, Row | None]], title: str = "") -> Table:
+def rows_table(
+    rows: Iterable[tuple[str, Row | None]], title: str = "", measure: str = "accuracy"
+) -> Table:
     """A table of policies; a row that is None could not be had."""
     table = Table(title=title, title_justify="left")
     table.add_column("policy", overflow="fold", min_width=15)
-    for name in ("accuracy", "in span", "beyond", "cost ratio", "reads", "n"):
+    for name in (measure, "in span", "beyond", "cost ratio", "reads", "n"):
         table.add_column(name, justify="right", min_width=3)
     for name, row in rows:
         if row is None:

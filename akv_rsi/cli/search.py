@@ -12,9 +12,10 @@ from typing import Any
 from rich.console import Console
 
 from akv_rsi.cli.output import Bars, interval, print_json, rows_table
-from akv_rsi.config import EngineConfig, from_mapping
+from akv_rsi.cli.trace_search import asked_on_traces, trace_evaluator
+from akv_rsi.config import EngineConfig
 from akv_rsi.errors import ConfigError
-from akv_rsi.search.config import QUICK, SearchConfig
+from akv_rsi.search.config import QUICK, SearchConfig, recorded_config
 from akv_rsi.search.loop import run
 from akv_rsi.search.report import SearchReport
 from akv_rsi.search.store import Store, read_config
@@ -22,6 +23,7 @@ from akv_rsi.tasks.cost import load_prices
 from akv_rsi.tasks.evaluator import Evaluator, EvaluatorConfig
 from akv_rsi.tasks.load import find_model, load_agent
 from akv_rsi.tasks.suites import BUILT_IN, load_suite
+from akv_rsi.tasks.traces.evaluator import TraceEvaluator
 
 
 def search(
@@ -29,10 +31,12 @@ def search(
     budget: float = 0.8,
     seed: int = 0,
     suite: tuple[str, ...] = BUILT_IN,
+    traces: tuple[str, ...] = (),
     model: str = "reference",
     prices: str = "claude",
     proposer: str = "grammar",
     episodes: int | None = None,
+    span: int = 48_000,
     quick: bool = False,
     full: bool = False,
     runs: Path = Path("runs"),
@@ -49,10 +53,13 @@ def search(
         budget: The cost allowed, as a share of keeping everything: above 0, at most 1.
         seed: Of the search; the same seed gives the same archive.
         suite: repo, web, tools, or package.module:factory of your own; may be repeated.
+        traces: Search on the recorded transcripts in this file or folder instead of a suite; may be
+            repeated. Needs no model: re-reads and mentions of what a policy dropped are its losses.
         model: reference, a folder with a model, a .gguf file, or a hub id.
         prices: claude, deepseek, gpt, gpu, or a .json file.
         proposer: Who thinks of new policies.
         episodes: Task episodes that each of search, best-of-N and hand-written policies may spend.
+        span: With --traces: the reliable span policies are told, in tokens.
         quick: Half a minute instead of minutes: few tasks and few candidates.
         full: Test on twice as many tasks, and every hand-written policy.
         runs: Where run directories are made.
@@ -62,10 +69,14 @@ def search(
     """
     if resume is None:
         asked = {"budget": budget, "seed": seed, "suites": suite, "model": model}
-        asked |= {"prices": prices, "proposer": proposer, "full": full}
+        asked |= {"prices": prices, "proposer": proposer, "full": full, "span": span}
+        if traces and suite != BUILT_IN:
+            raise ConfigError("--traces and --suite exclude each other")
+        if traces:
+            asked |= asked_on_traces(traces, prices, seed, quick)
         config = _configure(asked, episodes, quick)
     else:
-        config = recorded_config(resume)
+        config = recorded_config(read_config(resume))
     evaluator = make_evaluator(config, workers)
     store = Store.open(resume) if resume else Store.create(_fresh(runs, config), asdict(config))
     with store, evaluator, Bars() as bars:
@@ -84,12 +95,14 @@ def show(report: SearchReport, console: Console) -> None:
     rows.append(("oracle (hindsight)", report.oracle and report.oracle.test))  # type: ignore[arg-type]
     rows.append(("best of N", report.best_of_n and report.best_of_n.test))  # type: ignore[arg-type]
     rows += [(_label(n.name, n.tunables), n.test) for n in report.baselines]
-    console.print(rows_table(rows, f"Sealed test, budget {report.budget:g}"))
+    if report.found_on:
+        console.print(f"Searched on {report.found_on}", highlight=False, markup=False)
+    console.print(rows_table(rows, f"Sealed test, budget {report.budget:g}", report.measure))
     for pair in report.comparisons:
         inside = "" if pair.in_span is None else f", in span {interval(pair.in_span, '+')}"
         console.print(
-            f"best against {pair.against}: {pair.verdict}; accuracy {interval(pair.accuracy, '+')}"
-            f"{inside}, cost {pair.cost[0]:+.1%}",
+            f"best against {pair.against}: {pair.verdict}; {report.measure} "
+            f"{interval(pair.accuracy, '+')}{inside}, cost {pair.cost[0]:+.1%}",
             highlight=False,
         )
     if not report.best.within_budget:
@@ -111,25 +124,21 @@ def _configure(asked: dict[str, Any], episodes: int | None, quick: bool) -> Sear
     chosen: dict[str, Any] = {**(QUICK if quick else {}), **asked}
     if episodes is not None:
         chosen["episodes"] = episodes
-    if asked["full"]:
+    if asked["full"] and not chosen.get("traces"):
         chosen["test"] = 2 * chosen.get("test", SearchConfig().test)
     return SearchConfig(**chosen)
 
 
-def recorded_config(path: Path) -> SearchConfig:
-    """The configuration of a run; JSON knows no tuples."""
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in read_config(path).items()}
-    return from_mapping(SearchConfig, values)
-
-
-def make_evaluator(config: SearchConfig, workers: int | None) -> Evaluator:
+def make_evaluator(config: SearchConfig, workers: int | None) -> Evaluator | TraceEvaluator:
     """Everything that was asked for is looked at here, before a run directory is made."""
-    for name in config.suites:
-        load_suite(name)
-    find_model(config.model)
     if workers is not None and workers < 0:
         raise ConfigError(f"workers must not be negative, not {workers}")
     count = os.cpu_count() or 1 if workers is None else workers
+    if config.traces:
+        return trace_evaluator(config, count)
+    for name in config.suites:
+        load_suite(name)
+    find_model(config.model)
     return Evaluator(
         partial(load_agent, config.model, EngineConfig(threads=1)),
         load_prices(config.prices),

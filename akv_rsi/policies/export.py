@@ -53,12 +53,15 @@ class Provenance:
     """Where a policy comes from and what is known of it.
 
     ``origin`` says what made it (run, candidate, seed) and ``command`` how to repeat that.
-    ``reliable_span`` is that of the model it was found with, in positions.
+    ``reliable_span`` is that of the model it was found with, in positions. ``found_on`` says on
+    which transcripts, and ``measure`` what the accuracy of its scores is.
     """
 
     origin: str
     command: str
     reliable_span: int
+    found_on: str = ""
+    measure: str = "accuracy"
     scores: tuple[Score, ...] = ()
     parity: ParityProof | None = None
 
@@ -89,7 +92,8 @@ def _docstring(spec: PolicySpec, provenance: Provenance, notes: str | None) -> s
         f"{spec.name}: a KV-cache policy, exported by akv-rsi.",
         f"Origin: {provenance.origin}\nCommand: {provenance.command}\nPolicy id: {spec.id}\n"
         f"Tunables (frozen below): {tunables or 'defaults'}",
-        _scores(provenance.scores),
+        provenance.found_on and f"Found on: {provenance.found_on}",
+        _scores(provenance),
         _parity(provenance.parity),
         f"Requires: {', '.join(sorted(capabilities_of(spec.source))) or 'nothing'}",
         f"Notes of its author:\n\n{notes}" if notes else "",
@@ -98,14 +102,14 @@ def _docstring(spec: PolicySpec, provenance: Provenance, notes: str | None) -> s
     return text.replace("\\", "\\\\").replace('"""', "'''") + "\n"
 
 
-def _scores(scores: tuple[Score, ...]) -> str:
+def _scores(provenance: Provenance) -> str:
     lines = [
         f"    {s.split:<12} {s.accuracy:.3f} [{s.accuracy_ci[0]:.3f}, {s.accuracy_ci[1]:.3f}]"
         f"   {s.cost_ratio:.3f} [{s.cost_ratio_ci[0]:.3f}, {s.cost_ratio_ci[1]:.3f}]   {s.tasks}"
-        for s in scores
+        for s in provenance.scores
     ]
-    head = "    split        accuracy               cost ratio             tasks"
-    return "\n".join(["Scores, with 95% intervals:", head, *lines]) if scores else ""
+    head = f"    split        {provenance.measure:<23}cost ratio             tasks"
+    return "\n".join(["Scores, with 95% intervals:", head, *lines]) if lines else ""
 
 
 def _parity(proof: ParityProof | None) -> str:

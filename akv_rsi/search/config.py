@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+from akv_rsi.config import from_mapping
 from akv_rsi.errors import ConfigError
 from akv_rsi.tasks.suites import BUILT_IN
 
 PROPOSERS = ("grammar",)
 SAFETY = 0.015
+# On recorded conversations: the first rung, and how many candidates could be run on all of them.
+FEWEST_TASKS, ROUNDS = 4, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,10 @@ class SearchConfig:
     Candidates are screened on ``recordings`` trajectories, ``overdraw`` times as many as are run,
     and before the first round ``warmup`` times as many again: the screen costs no episodes.
     ``evidence`` says whether the search criticises its candidates, at the cost of some episodes.
+
+    With ``traces``, paths of recorded transcripts, the tasks are those conversations, told policies
+    as ``span`` reliable tokens; ``found_on`` says in a line what they are. Without a ``model`` then
+    the risk that `akv_rsi.tasks.traces.objective.Risk` sees stands for the accuracy.
     """
 
     budget: float = 0.8
@@ -47,6 +56,14 @@ class SearchConfig:
     warmup: int = 10
     full: bool = False
     evidence: bool = False
+    traces: tuple[str, ...] = ()
+    span: int = 48_000
+    found_on: str = ""
+
+    @property
+    def measure(self) -> str:
+        """What its accuracies are, in a word or two."""
+        return "calls kept" if self.traces else "accuracy"
 
     @property
     def target(self) -> float:
@@ -65,11 +82,13 @@ class SearchConfig:
             raise ConfigError(f"seed must not be negative, not {self.seed}")
         if self.proposer not in PROPOSERS:
             raise ConfigError(f"unknown proposer {self.proposer!r}: use {', '.join(PROPOSERS)}")
+        if self.evidence and self.traces:
+            raise ConfigError("transcripts hold no tasks to run again, so there is no evidence")
         self._check_sizes()
 
     def _check_sizes(self) -> None:
         names = ["train", "validation", "test", "episodes", "finalists", "width", "recordings"]
-        names += ["overdraw", "warmup"]
+        names += ["overdraw", "warmup", "span"]
         for name in names:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -90,6 +109,30 @@ class SearchConfig:
                 f"{self.validation} validation tasks and one candidate on {self.train} train tasks "
                 f"take {least}"
             )
+
+
+def recorded_config(values: Mapping[str, Any]) -> SearchConfig:
+    """The configuration in a run's ``config.json``; JSON knows no tuples."""
+    plain = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+    return from_mapping(SearchConfig, plain)
+
+
+def sizes_for(train: int, validation: int, test: int, quick: bool) -> dict[str, Any]:
+    """The sizes of a search that uses all of so many tasks."""
+    rungs = [train]
+    while rungs[0] >= 3 * FEWEST_TASKS:
+        rungs.insert(0, rungs[0] // 3)
+    return {
+        "train": train,
+        "validation": validation,
+        "test": test,
+        "episodes": (2 if quick else ROUNDS) * train + 2 * validation,
+        "rungs": tuple(rungs),
+        # A replay of a recording is all that an episode is, so less is screened than for a model.
+        "recordings": min(train, 9),
+        "overdraw": 2 if quick else 6,
+        "warmup": 1 if quick else 5,
+    }
 
 
 # Half a minute on two cores: for a first look, and for tests.

@@ -48,7 +48,7 @@ class Works(Protocol):
 
 def critique(evaluator: Works, episodes: Sequence[Episode]) -> Critique:
     """The evidence of ``episodes`` of one policy, which were run with ``keep``."""
-    recorded = [Recorded(e.task, e.trajectory, e.success) for e in episodes if e.trajectory]
+    recorded = [Recorded(e.task, e.trajectory, e.success == 1) for e in episodes if e.trajectory]
     hands = deal(recorded, SHARD) if recorded else []
     return merged(evaluator.work([CritiqueJob(tuple(hand)) for hand in hands]))
 

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
+from statistics import quantiles
 from typing import Literal
 
 from akv_rsi.types import Segment, Trajectory
@@ -71,6 +72,9 @@ class Program:
     reposition: Condition | None = None
 
 
+# A tool's name becomes part of a program's source.
+_QUOTABLE = re.compile(r"[\w.:/@ -]{1,64}")
+
 # Dropping the current turn is an error: a rule without an age condition excludes it by this one.
 NOT_NOW = Condition("{seg}.age > 0")
 AGED = "{seg}.age >= {n}"
@@ -86,13 +90,15 @@ class Vocabulary:
     """What conditions may speak of: seen in recorded trajectories, and offered by the target.
 
     ``tools`` are ordered by the tokens their results take; ``flags`` are properties that some
-    segments have and others have not: is_error, ephemeral, superseded, noted.
+    segments have and others have not: is_error, ephemeral, superseded, noted. ``sizes`` is the
+    range of tool results in tokens.
     """
 
     tools: tuple[str, ...]
     kinds: tuple[str, ...]
     flags: frozenset[str]
     verbs: frozenset[str] = VERBS
+    sizes: Number = TOKENS
 
     @classmethod
     def of(cls, trajectories: Sequence[Trajectory], verbs: frozenset[str] = VERBS) -> Vocabulary:
@@ -102,13 +108,25 @@ class Vocabulary:
         kinds: Counter[str] = Counter()
         for segment in segments:
             kinds[segment.kind] += segment.tokens
-            if segment.kind == "tool_result" and segment.tool:
+            if segment.kind == RESULT and segment.tool and _QUOTABLE.fullmatch(segment.tool):
                 tools[segment.tool] += segment.tokens
         flags = {name for name in ("is_error", "ephemeral") if _varies(segments, name)}
         flags |= {"noted"} if kinds.keys() & {"assistant", "reasoning"} else set()
         flags |= {"superseded"} if any(_repeats(t) for t in trajectories) else set()
         by_size = [tuple(name for name, _ in counter.most_common()) for counter in (tools, kinds)]
-        return cls(by_size[0], by_size[1], frozenset(flags), verbs)
+        sizes = _sizes([s.tokens for s in segments if s.kind == RESULT])
+        return cls(by_size[0], by_size[1], frozenset(flags), verbs, sizes)
+
+
+def _sizes(tokens: Sequence[int]) -> Number:
+    """The numbers to compare with: of results that `TOKENS` is too small for, their own range."""
+    if len(tokens) < 2:
+        return TOKENS
+    deciles = quantiles(tokens, n=10)
+    if deciles[-1] <= TOKENS.high:
+        return TOKENS
+    low, high = round(max(TOKENS.low, deciles[0])), round(deciles[-1])
+    return Number(TOKENS.stem, low, high, round(deciles[4]))
 
 
 def _repeats(trajectory: Trajectory) -> bool:
@@ -136,7 +154,7 @@ class Grammar:
         targets = [Condition(f'{{seg}}.kind == "{kind}"') for kind in self.vocabulary.kinds]
         targets += [Condition(tool_test([tool], "{seg}")) for tool in self.vocabulary.tools]
         rules = [(target, age) for target in targets]
-        rules.append((result, Condition("{seg}.tokens < {n}", TOKENS)))
+        rules.append((result, Condition("{seg}.tokens < {n}", self.vocabulary.sizes)))
         rules.append((result, Condition("{seg}.mentioned_later >= {n}", MENTIONS)))
         if "superseded" in self.vocabulary.flags:
             rules.append((result, Condition("{seg}.superseded_by is not None")))
@@ -182,8 +200,8 @@ class Grammar:
         """One more thing that must hold of a segment."""
         choices = [
             (6, Condition(AGED, AGE)),
-            (2, Condition("{seg}.tokens < {n}", TOKENS)),
-            (1, Condition("{seg}.tokens >= {n}", TOKENS)),
+            (2, Condition("{seg}.tokens < {n}", self.vocabulary.sizes)),
+            (1, Condition("{seg}.tokens >= {n}", self.vocabulary.sizes)),
             (3, Condition("{seg}.mentioned_later >= {n}", MENTIONS)),
             (2, Condition("not {seg}.mentioned_later")),
             (2, Condition("{ctx}.position_span > {n} * {ctx}.reliable_span", SPAN)),

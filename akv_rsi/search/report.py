@@ -68,6 +68,7 @@ class SearchReport:
     ``evaluations`` are task episodes in all and ``episodes`` those of each arm; of ``proposals``
     so many ``candidates`` were run. ``cached_share`` is the share of prompt tokens that did not
     have to be computed, ``rate`` episodes per second of evaluation, ``wall_s`` seconds in all.
+    ``measure`` says what accuracies are, and ``found_on`` on which transcripts, if it was on those.
     """
 
     run_dir: str
@@ -88,6 +89,8 @@ class SearchReport:
     best_of_n: Named | None
     baselines: tuple[Named, ...]
     comparisons: tuple[Paired, ...]
+    measure: str = "accuracy"
+    found_on: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON: what ``search --json`` prints."""
@@ -168,6 +171,8 @@ def _report(search: Search, choice: Choice, sealed: Sealed) -> SearchReport:
         best_of_n=None if sample is None else named[sample.candidate.id],
         baselines=tuple(n for spec in choice.baselines if (n := named[spec.id]) is not None),
         comparisons=tuple(_compare(rows[choice.best.candidate.id], n, rows) for n in rivals),
+        measure=config.measure,
+        found_on=config.found_on,
     )
 
 

@@ -21,9 +21,6 @@ from akv_rsi.types import Trajectory
 
 # Open-loop costs differ a little from what a model makes of it: reject only beyond this margin.
 MARGIN = 0.05
-# What one lost identifier leaves of a trajectory's support: it is as good as failed, but a policy
-# that loses one is nearer to a good one than a policy that loses five.
-DECAY = 0.4
 BEYOND = 0.6  # what leaving the reliable span leaves of it
 TOO_DEAR, DUPLICATE, PASSED_OVER, POOR = "dear", "duplicate", "passed over", "unpromising"
 # On the first third of the recordings a candidate may fall this far short of the floor, and what
@@ -110,8 +107,8 @@ class Screen:
     def _measure(self, candidate: Candidate, outcome: Sequence[Replay]) -> Screened:
         count = len(outcome)
         ratio = sum(replay.cost for replay in outcome) / sum(self._full_costs[:count])
-        safety = sum(DECAY**r.lost for r in outcome) / count
-        support = sum(DECAY**r.lost * (BEYOND if r.beyond else 1) for r in outcome) / count
+        safety = sum(r.safety for r in outcome) / count
+        support = sum(r.safety * (BEYOND if r.beyond else 1) for r in outcome) / count
         return Screened(candidate, "", ratio, safety, support, _fingerprint(outcome))
 
     def first(

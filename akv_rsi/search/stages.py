@@ -21,7 +21,7 @@ from akv_rsi.search.grammar import Grammar, Vocabulary, render
 from akv_rsi.search.journal import Journal, Outcome
 from akv_rsi.search.propose import BEST_OF_N, EVOLVE, GrammarProposer, ListProposer, Proposer
 from akv_rsi.search.race import Heat, Race, Runner
-from akv_rsi.search.screen import TOO_DEAR, Screen
+from akv_rsi.search.screen import MARGIN, Screen
 from akv_rsi.search.watch import Watcher
 from akv_rsi.tasks.episode import Episode, Split, TaskRef
 from akv_rsi.tasks.suites import task_refs
@@ -73,7 +73,7 @@ class Search:
         self.aa_check = check_gate(PairedGate(), again, self.full["train"][: len(few)])
         recordings = self._recordings(tasks[: self.config.recordings], reference)
         screen = Screen(self.evaluator, recordings, self.keep, self.config.target)
-        self._check_reachable(screen)
+        self._check_reachable(recordings)
         for name, proposer in self._proposers(recordings).items():
             drawn = 1 if name == BASELINES else self.config.overdraw
             self.arms[name] = Arm(name, proposer, screen, self._new_race(), self.config, drawn)
@@ -209,12 +209,14 @@ class Search:
         own = reference.trajectories()[self.keep.id]
         return [script or recorded for script, recorded in zip(scripts, own, strict=False)]
 
-    def _check_reachable(self, screen: Screen) -> None:
-        floor = screen.check(Candidate(PolicySpec("cheapest", source=CHEAPEST), "seed"))
-        if floor.fate == TOO_DEAR:
+    def _check_reachable(self, recordings: Sequence[Trajectory]) -> None:
+        specs = (PolicySpec("cheapest", source=CHEAPEST), self.keep)
+        outcomes = [self.evaluator.replay_cost(spec, recordings) for spec in specs]
+        least, full = (sum(r.cost - r.refetched for r in outcome) for outcome in outcomes)
+        if least > full * self.config.target * (1 + MARGIN):
             raise ConfigError(
                 f"budget {self.config.budget:g} is out of reach: dropping everything at once still "
-                f"costs {floor.ratio:.2f} of keeping it on these tasks"
+                f"costs {least / full:.2f} of keeping it on these tasks"
             )
 
     def _proposers(self, recordings: Sequence[Trajectory]) -> dict[str, Proposer]:

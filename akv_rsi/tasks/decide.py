@@ -23,10 +23,10 @@ HEADROOM = 16
 
 
 class Choice(NamedTuple):
-    """A decision to take. ``environment`` is for the oracle alone; None in a replay."""
+    """A decision to take. ``environment`` is for the oracle alone; None where it is not asked."""
 
     snapshot: Snapshot
-    environment: Environment | None
+    environment: Environment | Hindsight | None
 
 
 Decision = tuple[Op, ...] | Edit
@@ -47,13 +47,15 @@ def open_decider(spec: PolicySpec) -> Iterator[Decide]:
             yield lambda choices: policy.decide_many([choice.snapshot for choice in choices])
 
 
-def oracle(snapshot: Snapshot, environment: Environment | None) -> tuple[Op, ...]:
+def oracle(snapshot: Snapshot, environment: Environment | Hindsight | None) -> tuple[Op, ...]:
     """Hindsight: drops every message the rest of the task does not need.
 
     The guards bind it too. It repositions only when the next answer would leave the reliable span.
     """
     if environment is None or not isinstance(environment, Hindsight):
         raise TaskError("the oracle needs an environment with needed(): see Hindsight")
+    if not snapshot.segments:  # a recording may begin with a call of which it shows no prompt
+        return ()
     needed, current = ask(environment.needed), current_turn_start(snapshot)
     seen = snapshot.visibility.visible_ranges
     ranges: list[Range] = []

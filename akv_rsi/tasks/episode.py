@@ -43,6 +43,8 @@ class Measured:
 class Episode:
     """The result of one task under one policy.
 
+    ``success`` is 0 or 1 where an environment verifies the task; on a recorded conversation it is
+    what its objective says of all calls, from 0 to 1.
     ``outcome``: ``done``; ``policy_error`` (the policy was at fault: counts as a failed task);
     ``infrastructure`` (nobody's fault: never becomes fitness). ``cost`` is in the price model's
     unit. ``in_span`` tells whether the task stays inside the model's reliable span when everything
@@ -52,7 +54,7 @@ class Episode:
 
     task: TaskRef
     policy: str
-    success: bool
+    success: float
     outcome: Outcome
     cost: float
     usage: Usage

@@ -20,6 +20,9 @@ from akv_rsi.types import Segment, Trajectory, Usage
 
 # Without a model nobody writes the summaries: they are taken to be this long.
 SUMMARY_TOKENS = 32
+# What one lost identifier leaves of a task's safety: it is as good as failed, but a policy that
+# loses one is nearer to a good one than a policy that loses five.
+DECAY = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ class Replay:
     ``lost`` counts the identifiers that the recorded agent wrote and could not have known under
     this policy: some earlier message held them, but none that was visible. ``beyond`` counts calls
     whose prompt ended past the reliable span. Both at 0 do not prove that the agent would succeed,
-    but anything else makes it unlikely.
+    but anything else makes it unlikely. ``safety`` (0 to 1) says what the losses leave of it.
+    ``refetched`` is the part of the cost that pays for fetching again what was lost.
     """
 
     cost: float
@@ -37,6 +41,8 @@ class Replay:
     fingerprint: str
     lost: int = 0
     beyond: int = 0
+    safety: float = 1.0
+    refetched: float = 0.0
 
 
 def replay_cost(
@@ -106,7 +112,7 @@ def _replay(
         beyond += state.next_position > transcript.reliable_span
         transcript.record(transcript.length + header, call.output)
     usage, fingerprint = transcript.usage, digest.hexdigest()[:16]
-    return Replay(transcript.cost, usage, fingerprint, lost, beyond)
+    return Replay(transcript.cost, usage, fingerprint, lost, beyond, DECAY**lost)
 
 
 def _written(segments: Sequence[Segment], start: int) -> Iterator[Segment]:

@@ -42,8 +42,10 @@ class Comparison:
     verdict: Verdict
 
 
-def accuracy(successes: Sequence[bool], confidence: float = 0.95) -> Interval:
+def accuracy(successes: Sequence[float], confidence: float = 0.95) -> Interval:
     """The share of successes with Wilson's score interval, which is sound at 0 and 1 too.
+
+    Values between 0 and 1 are shares themselves: they vary less, so the interval is wide enough.
 
     >>> [round(x, 3) for x in accuracy([True] * 9 + [False])]
     [0.9, 0.596, 0.982]
@@ -79,21 +81,21 @@ def ratio(
     return Interval(float(pairs[0].sum() / pairs[1].sum()), *_limits(above / below, confidence))
 
 
-def sign_test(ours: Sequence[bool], theirs: Sequence[bool]) -> float:
+def sign_test(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """The exact two-sided p-value (McNemar's) that the tasks they differ on fall either way.
 
     >>> sign_test([True] * 6, [False] * 6)
     0.03125
     """
-    wins = sum(a and not b for a, b in zip(ours, theirs, strict=True))
-    losses = sum(b and not a for a, b in zip(ours, theirs, strict=True))
+    wins = sum(a > b for a, b in zip(ours, theirs, strict=True))
+    losses = sum(a < b for a, b in zip(ours, theirs, strict=True))
     n = wins + losses
     tail = sum(math.comb(n, k) for k in range(min(wins, losses) + 1))
     return min(1.0, float(2 * tail / 2**n))
 
 
 def compare(
-    ours: Sequence[bool], theirs: Sequence[bool], seed: int = 0, confidence: float = 0.95
+    ours: Sequence[float], theirs: Sequence[float], seed: int = 0, confidence: float = 0.95
 ) -> Comparison:
     """Whether ``ours`` is more accurate, task by task; a policy against itself is undecided.
 

@@ -6,7 +6,7 @@ Everything here is a pure function of a `Trace` and an `AuditConfig`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.tasks.cost import PRESETS
@@ -21,7 +21,7 @@ from akv_rsi.tasks.traces.policy_costs import (
     bill_context,
     policy_costs,
 )
-from akv_rsi.tasks.traces.provider import RULES, Bill, Tariff
+from akv_rsi.tasks.traces.provider import RULES, Bill, Tariff, asked_of
 from akv_rsi.tasks.traces.refetch import Refetched, find_refetched
 from akv_rsi.tasks.traces.replays import Replayer, Setting
 from akv_rsi.tasks.traces.trace import Trace
@@ -110,7 +110,7 @@ def audit_trace(trace: Trace, config: AuditConfig, replayer: Replayer | None) ->
     """Audits one trace; ``replayer`` holds ``config.policies`` open, None replays nothing."""
     scale = calibrate(trace)
     contexts = model(trace, scale)
-    tariff = _own(config.tariff, trace)
+    tariff = asked_of(config.tariff, trace)
     full = _full(contexts, tariff)
     misses = find_misses(trace, tariff)
     mix = by_kind(contexts, trace)
@@ -140,14 +140,6 @@ def audit_trace(trace: Trace, config: AuditConfig, replayer: Replayer | None) ->
         flags=tuple(sorted(trace.flags)),
         skipped={why: (c.count, c.size) for why, c in sorted(trace.skipped.items())},
     )
-
-
-def _own(tariff: Tariff, trace: Trace) -> Tariff:
-    """The tariff with the cache's life time that the trace itself asked for, if it says so."""
-    asked = {s.ttl for c in trace.contexts for s in c.steps if s.ttl is not None}
-    if not asked or tariff.rules.ttl == float("inf"):
-        return tariff
-    return replace(tariff, rules=replace(tariff.rules, ttl=max(asked)))
 
 
 def _full(contexts: Sequence[Modelled], tariff: Tariff) -> Bill:

@@ -8,21 +8,47 @@ stretches hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from akv_rsi.policies.resident import RARE, identifiers_of
+from akv_rsi.policies.resident import AGENT_KINDS, RARE, identifiers_of
 from akv_rsi.tasks.traces.model import Modelled
-from akv_rsi.types import Segment
+from akv_rsi.types import Segment, SegmentKind
 
 _SHORTEST = 4
 _MARKS = frozenset("._/:\\-0123456789")
+_CALLS: frozenset[SegmentKind] = frozenset({"tool_call"})
+# Shorter results are alike by chance: "ok", an empty list.
+SHORTEST_RESULT = 200
 # Per call: for each identifier it names, the ids of the earlier segments that hold it.
 Needs = tuple[tuple[frozenset[int], ...], ...]
 
 
 def needs_of(context: Modelled) -> Needs:
-    """What each call of ``context`` depends on."""
-    return tuple(_needs(context))
+    """What the tool calls of each call of ``context`` depend on."""
+    return tuple(_needs(context, _CALLS))
+
+
+def evidence_of(context: Modelled) -> Needs:
+    """All that tells that earlier content was still wanted.
+
+    What a call mentions, in its text as in its tool calls; and, where it fetches what an earlier
+    call had fetched with the same result, that result.
+    """
+    mentions = _needs(context, AGENT_KINDS)
+    return tuple((*m, *r) for m, r in zip(mentions, _rereads(context), strict=True))
+
+
+def _rereads(context: Modelled) -> list[list[frozenset[int]]]:
+    found: list[list[frozenset[int]]] = [[] for _ in context.trajectory.calls]
+    held: dict[tuple[str | None, str | None, str], frozenset[int]] = {}
+    for segment in context.trajectory.segments:
+        if segment.kind != "tool_result" or len(segment.text) < SHORTEST_RESULT:
+            continue
+        key = (segment.tool, segment.call, segment.text)
+        if key in held:
+            found[segment.turn].append(held[key])
+        held[key] = held.get(key, frozenset()) | {segment.id}
+    return found
 
 
 def unmet(needs: Sequence[frozenset[int]], gone: frozenset[int]) -> bool:
@@ -30,7 +56,7 @@ def unmet(needs: Sequence[frozenset[int]], gone: frozenset[int]) -> bool:
     return any(holders <= gone for holders in needs)
 
 
-def _needs(context: Modelled) -> Iterator[tuple[frozenset[int], ...]]:
+def _needs(context: Modelled, kinds: Collection[str]) -> Iterator[tuple[frozenset[int], ...]]:
     holders: dict[str, list[int]] = {}
     segments, at = context.trajectory.segments, 0
     for call in context.trajectory.calls:
@@ -44,7 +70,7 @@ def _needs(context: Modelled) -> Iterator[tuple[frozenset[int], ...]]:
         for segment in segments[at:]:
             if segment.end > call.prompt + call.output:
                 break
-            if segment.kind == "tool_call":
+            if segment.kind in kinds:
                 known = (holders.get(word, ()) for word in _telling(segment))
                 named.update(frozenset(held) for held in known if 0 < len(held) <= RARE)
         yield tuple(sorted(named, key=sorted))

@@ -11,6 +11,7 @@ from akv_rsi.errors import AkvError
 from akv_rsi.policies import library
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.tasks.traces.model import Modelled
+from akv_rsi.tasks.traces.needs import needs_of
 from akv_rsi.tasks.traces.provider import Bill, Tariff, bill
 from akv_rsi.tasks.traces.replays import REQUEST_TOKENS, Edited, Replayer
 from akv_rsi.types import Call
@@ -117,6 +118,7 @@ def policy_costs(
     """Every policy of ``specs``, which ``replayer`` holds open, on ``contexts``."""
     table = [PolicyCost(name, _where(s)) for name, s in specs.items()]
     for context in contexts:
+        needs = needs_of(context)
         full_cost = bill_context(context, context.trajectory.calls, tariff).cost(tariff)
         for row, replayed in zip(table, replayer.run(context), strict=True):
             if isinstance(replayed, AkvError):
@@ -124,7 +126,7 @@ def policy_costs(
                 continue
             row.add(bill_context(context, replayed.calls, tariff), full_cost, tariff)
             row.calls += len(context.times)
-            row.blind += replayed.blind
+            row.blind += replayed.blind(needs)
             for edit in replayed.edits:
                 row.judge(edit, len(context.times) - edit.call, tariff)
     return table

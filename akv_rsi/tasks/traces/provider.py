@@ -18,6 +18,7 @@ from pathlib import Path
 from akv_rsi.config import from_mapping
 from akv_rsi.errors import ConfigError
 from akv_rsi.tasks.cost import PRESETS, PriceModel, cache_end, charge, load_prices, prices_from
+from akv_rsi.tasks.traces.trace import Trace
 from akv_rsi.types import Call, Op, OpHistory, Usage
 from akv_rsi.visibility import Applied, Visibility
 
@@ -105,6 +106,14 @@ def load_tariff(source: str) -> Tariff:
     if not isinstance(rules, dict):
         raise ConfigError(f"'cache' in {source} must hold an object of rules")
     return Tariff(prices_from(values, path.stem), from_mapping(CacheRules, rules))
+
+
+def asked_of(tariff: Tariff, trace: Trace) -> Tariff:
+    """The tariff with the cache's life time that the trace itself asked for, if it says so."""
+    asked = {s.ttl for c in trace.contexts for s in c.steps if s.ttl is not None}
+    if not asked or tariff.rules.ttl == math.inf:
+        return tariff
+    return replace(tariff, rules=replace(tariff.rules, ttl=max(asked)))
 
 
 class _Cache:

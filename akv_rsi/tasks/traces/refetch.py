@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from akv_rsi.tasks.traces.calibrate import Scale
+from akv_rsi.tasks.traces.needs import SHORTEST_RESULT
 from akv_rsi.tasks.traces.trace import Piece, Trace
-
-# Shorter results are alike by chance: "ok", an empty list.
-SHORTEST = 200
 
 
 @dataclass(slots=True)
@@ -61,7 +59,7 @@ def find_refetched(trace: Trace, scale: Scale) -> Refetched:
         for piece in _results(context.pieces):
             tokens = round(scale.tokens(piece))
             results += tokens
-            same = piece.digest in digests and piece.size >= SHORTEST
+            same = piece.digest in digests and piece.size >= SHORTEST_RESULT
             digests.add(piece.digest)
             if piece.tool is None or piece.call is None:
                 copies += tokens if same else 0

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Self
 
@@ -21,9 +22,9 @@ from akv_rsi.tasks.cost import PriceModel
 from akv_rsi.tasks.decide import Choice, Decide, Decision, open_decider
 from akv_rsi.tasks.environment import Message
 from akv_rsi.tasks.traces.model import Modelled
-from akv_rsi.tasks.traces.needs import Needs, needs_of, unmet
+from akv_rsi.tasks.traces.needs import Needs, evidence_of, unmet
 from akv_rsi.tasks.transcript import Transcript
-from akv_rsi.types import Call, Trajectory
+from akv_rsi.types import Call
 
 # What asking for a summary adds to the text that is to be summed up.
 REQUEST_TOKENS = 50
@@ -49,12 +50,17 @@ class Edited:
 class Replayed:
     """A policy on one context: its calls, auxiliary ones included, and its edits.
 
-    ``blind`` counts recorded calls that name something which the policy had taken away.
+    ``gone`` tells, for each recorded call, the recorded segments of which something was dropped or
+    removed by then.
     """
 
     calls: tuple[Call, ...]
     edits: tuple[Edited, ...] = ()
-    blind: int = 0
+    gone: tuple[frozenset[int], ...] = ()
+
+    def blind(self, needs: Needs) -> int:
+        """How many recorded calls name something that the policy had taken away."""
+        return sum(unmet(named, gone) for named, gone in zip(needs, self.gone, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,7 @@ class Setting:
     prices: PriceModel
     span: int = 48_000
     summary: int = 1000
+    budget: float = 1.0
 
 
 class Replayer:
@@ -92,19 +99,37 @@ class Replayer:
 
     def run(self, context: Modelled) -> list[Replayed | AkvError]:
         """Every policy on ``context``; the error of one that is at fault."""
-        needs = needs_of(context)
-        runs = (_Run(context.trajectory, needs, self._setting) for _ in self._deciders)
+        runs = (_Run(context, self._setting) for _ in self._deciders)
         return [run.through(decide) for run, decide in zip(runs, self._deciders, strict=True)]
+
+
+class Ahead:
+    """What a recorded context still needs from its call number ``call`` on: hindsight."""
+
+    def __init__(self, context: Modelled) -> None:
+        self.call = 0
+        self._context = context
+
+    def needed(self) -> frozenset[int]:
+        """See `Hindsight`: the last holder of everything that a later call names."""
+        return self._needed[self.call]
+
+    @cached_property
+    def _needed(self) -> list[frozenset[int]]:
+        needed = [frozenset[int]()]
+        for named in reversed(evidence_of(self._context)):
+            needed.append(needed[-1] | {max(holders) for holders in named})
+        return needed[:0:-1]
 
 
 class _Run:
     """One policy on one context."""
 
-    def __init__(self, recorded: Trajectory, needs: Needs, setting: Setting) -> None:
-        self._recorded = recorded
-        self._needs = needs
+    def __init__(self, context: Modelled, setting: Setting) -> None:
+        self._recorded = recorded = context.trajectory
         self._setting = setting
-        self._transcript = Transcript(recorded.id, setting.prices, setting.span)
+        self._transcript = Transcript(recorded.id, setting.prices, setting.span, setting.budget)
+        self._ahead = Ahead(context)
         self._edits: list[Edited] = []
         # The recorded segment that each of the transcript's is, -1 for a summary.
         self._ids: list[int] = []
@@ -112,20 +137,22 @@ class _Run:
 
     def through(self, decide: Decide) -> Replayed | AkvError:
         """Decides before every call; the error if the policy is at fault."""
-        transcript, segments, known, blind = self._transcript, self._recorded.segments, 0, 0
+        transcript, segments, known = self._transcript, self._recorded.segments, 0
+        gone: list[frozenset[int]] = []
         for number, call in enumerate(self._recorded.calls):
             while known < len(segments) and segments[known].end <= call.prompt:
                 transcript.append(segments[known])
                 self._ids.append(segments[known].id)
                 known += 1
-            (decision,) = decide([Choice(transcript.snapshot(), None)])
+            self._ahead.call = number
+            (decision,) = decide([Choice(transcript.snapshot(), self._ahead)])
             try:
                 self._apply(decision, number)
             except (OpError, PolicyError) as error:
                 return error
-            blind += bool(self._needs[number]) and unmet(self._needs[number], self._gone())
+            gone.append(self._gone())
             transcript.record(transcript.length, call.output)
-        return Replayed(tuple(transcript.calls), tuple(self._edits), blind)
+        return Replayed(tuple(transcript.calls), tuple(self._edits), tuple(gone))
 
     def _gone(self) -> frozenset[int]:
         """The recorded segments of which something is dropped or removed."""
