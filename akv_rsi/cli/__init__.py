@@ -36,6 +36,11 @@ _COMMANDS = {
         "Tell why a candidate failed: which lost span was to blame, and what it kept in vain.",
         "akv-rsi critique runs/20260101-120000-0.8-0 --candidate 3f2a90c1d4e5",
     ),
+    "fidelity": (
+        "akv_rsi.cli.fidelity:fidelity",
+        "Measure by a model what policies do to recorded actions.",
+        "akv-rsi fidelity --suite repo --model reference --conversations 8",
+    ),
     "export": (
         "akv_rsi.cli.export:export",
         "Write a found policy as a plain Python module.",

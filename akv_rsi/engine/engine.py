@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -137,24 +137,52 @@ class Engine:
         """``[n, vocabulary]`` logits of all tokens under ``history``, in one pass, cache unused."""
         return self.forced(tokens, history, ())
 
-    def forced(self, tokens: Sequence[int], history: OpHistory, cuts: Sequence[int]) -> Tensor:
+    def forced(
+        self,
+        tokens: Sequence[int],
+        history: OpHistory,
+        cuts: Sequence[int],
+        of: Callable[[Tensor], Tensor] = lambda logits: logits,
+    ) -> Tensor:
         """As `logits`, in passes that end after ``cuts`` tokens each; the cache stays as it was.
 
-        A pass of one token with no op before it takes the path that decoding takes.
+        A pass of one token with no op before it takes the path that decoding takes. Of each pass's
+        logits only what ``of`` makes of them is kept.
         """
         ends = [*cuts, len(tokens)]
         if any(low >= high for low, high in zip([0, *ends], ends, strict=False)):
             raise EngineError(f"cuts {tuple(cuts)} do not ascend within {len(tokens)} tokens")
         request = Request(tokens, history, max_new_tokens=0)
         sequence = self._sequence(next(self._numbers), request, alone=True)
-        return self._observe(sequence, ends, keep=False)
+        return self._observe(sequence, ends, keep=False, of=of)
+
+    def scores(self, tokens: Sequence[int], history: OpHistory, cuts: Sequence[int]) -> Tensor:
+        """``[n - 1]`` log-probabilities of all tokens but the first, each given those before it.
+
+        In passes as `forced` has them, so that the logits of no more than one pass are held.
+        """
+        targets, start = torch.as_tensor(tokens), 1
+
+        def likely(logits: Tensor) -> Tensor:
+            nonlocal start
+            told = targets[start : start + len(logits)]
+            start += len(told)
+            return logits[: len(told)].log_softmax(-1).gather(1, told[:, None])[:, 0]
+
+        return self.forced(tokens, history, cuts, likely)
 
     def next_logits(self, request: Request) -> Tensor:
         """``[vocabulary]`` logits after the prompt, through the cache and into it."""
         sequence = self._sequence(next(self._numbers), request)
         return self._observe(sequence, [sequence.prompt], keep=True)[-1]
 
-    def _observe(self, sequence: Running, ends: Sequence[int], keep: bool) -> Tensor:
+    def _observe(
+        self,
+        sequence: Running,
+        ends: Sequence[int],
+        keep: bool,
+        of: Callable[[Tensor], Tensor] = lambda logits: logits,
+    ) -> Tensor:
         """Logits of every computed token, in passes that end after ``ends`` tokens."""
         if not sequence.admit():
             raise ContextLimit(
@@ -167,7 +195,7 @@ class Engine:
                 sequence.known = end
                 lane.advance(sequence)
                 batch, _ = lane.plan(whole=True)
-                logits.append(self._model.forward(batch))
+                logits.append(of(self._model.forward(batch)))
         finally:
             sequence.release(keep and len(logits) == len(ends))
         return torch.cat(logits)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from akv_rsi.config import EngineConfig
 from akv_rsi.engine.files import model_folder
 from akv_rsi.errors import ConfigError, ModelLoadError
 from akv_rsi.tasks.agent import ChatFormat, WordFormat
 from akv_rsi.tasks.bench import Agent
+from akv_rsi.tasks.pretrained import TemplateFormat
 from akv_rsi.tasks.reference.model import load_reference
+
+if TYPE_CHECKING:
+    from akv_rsi.engine.engine import Engine
 
 REFERENCE = "reference"
 # Of a model's positions this share is taken to be reliable: a turn must still fit behind it.
@@ -18,7 +23,7 @@ RELIABLE = 7 / 8
 
 
 def find_model(name: str) -> tuple[Path, ChatFormat]:
-    """The folder and the chat format of ``reference``, or of a model with a word-level tokenizer.
+    """The folder and the chat format of ``reference``, or of any model with a chat template.
 
     ``name`` may be all that `model_folder` knows. `ConfigError` when there is no such model,
     `ModelLoadError` when its files are unusable. Weights are not looked at.
@@ -33,13 +38,29 @@ def find_model(name: str) -> tuple[Path, ChatFormat]:
         positions = json.loads((path / "config.json").read_text())["max_position_embeddings"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelLoadError(f"{path / 'config.json'} is no model's: {error!r}") from error
-    return path, WordFormat.load(path, int(positions * RELIABLE))
+    span = int(positions * RELIABLE)
+    if _is_word_level(path / "tokenizer.json"):
+        return path, WordFormat.load(path, span)
+    return path, TemplateFormat.load(path, span)
+
+
+def _is_word_level(file: Path) -> bool:
+    """Whether a tokenizer is of the reference agent's kind."""
+    try:
+        return bool(json.loads(file.read_text())["model"]["type"] == "WordLevel")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelLoadError(f"{file} is not a tokenizer: {error!r}") from error
 
 
 def load_agent(name: str, config: EngineConfig) -> Agent:
     """The agent, ready to act: it loads the weights."""
+    path, chat = find_model(name)
+    return Agent(load_engine(path, config), chat)
+
+
+def load_engine(path: Path, config: EngineConfig) -> Engine:
+    """The engine on the weights of a model folder."""
     from akv_rsi.engine.engine import Engine
     from akv_rsi.engine.model import load_model
 
-    path, chat = find_model(name)
-    return Agent(Engine(load_model(path, config), config), chat)
+    return Engine(load_model(path, config), config)

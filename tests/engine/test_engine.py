@@ -182,3 +182,13 @@ def test_next_logits_go_through_the_cache() -> None:
         assert (tested.next_logits(request) - expected).abs().max() < 1e-4
         tested.check()
     assert tested.stats().pages_free < 64
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (29, 30, 31), tuple(range(1, 60))])
+def test_scores_are_the_log_probabilities_of_what_follows(cuts: tuple[int, ...]) -> None:
+    tested = engine()
+    logits = tested.forced(TEXT, EDITED, cuts)
+    expected = logits[:-1].log_softmax(-1)[range(59), TEXT[1:]]
+    assert torch.allclose(tested.scores(TEXT, EDITED, cuts), expected, atol=1e-5)
+    tested.check()
+    assert tested.stats().pages_free == tested._config.pages

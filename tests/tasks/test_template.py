@@ -11,6 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from akv_rsi.errors import ModelLoadError
+from akv_rsi.tasks.environment import Message
+from akv_rsi.tasks.load import find_model
+from akv_rsi.tasks.pretrained import ROLES, TemplateFormat
 from akv_rsi.tasks.template import ChatTemplate, Rendered, TemplateRefused
 
 TALK = [
@@ -153,3 +156,47 @@ def test_a_tokenizer_without_a_template_is_refused(tmp_path: Any) -> None:
 def test_a_folder_is_loaded(tmp_path: Any) -> None:
     tokenizer(CHATML).save_pretrained(tmp_path)
     assert ChatTemplate.load(tmp_path).render(TALK) == template(CHATML).render(TALK)
+
+
+# --- messages one by one
+
+
+def format_of(text: str) -> TemplateFormat:
+    return TemplateFormat(template(text), 1000)
+
+
+@pytest.mark.parametrize("text", [CHATML, HEADERS, THINKING])
+def test_messages_apart_are_the_tokens_of_the_whole(text: str) -> None:
+    chat = format_of(text)
+    said = [Message("system", "s"), Message("user", "open"), Message("tool_call", "the file")]
+    said += [Message("tool_result", "the answer"), Message("user", "again")]
+    whole = template(text).render([{"role": ROLES[m.kind], "content": m.text} for m in said])
+    tokens = [token for message in said for token in chat.encode(message)]
+    assert (*tokens, *chat.prompt()) == whole.tokens
+
+
+def test_an_answer_ends_with_the_marker_behind_it() -> None:
+    chat = format_of(CHATML)
+    (end,) = tokenizer(CHATML)("<|im_end|>", add_special_tokens=False)["input_ids"]
+    assert end in chat.stop
+    answer = chat.encode(Message("assistant", "the answer"))[len(chat.prompt()) :]
+    assert chat.decode(answer[: answer.index(end) + 1]) == "the answer"
+    assert "file" in chat.decode(chat.encode(Message("user", "the file")))
+
+
+@pytest.mark.parametrize("text", [FOLDED, LINES])
+def test_a_format_that_depends_on_neighbours_is_refused(text: str) -> None:
+    with pytest.raises(TemplateRefused):
+        format_of(text)
+
+
+def test_find_model_knows_the_template_of_a_folder(tmp_path: Any) -> None:
+    tokenizer(CHATML).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 800}')
+    path, chat = find_model(str(tmp_path))
+    assert path == tmp_path
+    assert isinstance(chat, TemplateFormat)
+    assert chat.reliable_span == 700
+    (tmp_path / "tokenizer.json").write_text("[]")
+    with pytest.raises(ModelLoadError, match="not a tokenizer"):
+        find_model(str(tmp_path))

@@ -1,0 +1,158 @@
+"""`akv-rsi fidelity`: what policies do to the likelihood of recorded actions, by a model.
+
+A command of its own, not an option of `audit`: that one needs no model, reads files of any size and
+takes seconds; this one loads weights and runs them over every conversation once for each policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import track
+from rich.table import Table
+
+from akv_rsi.cli.names import policy_named
+from akv_rsi.cli.output import interval, print_json
+from akv_rsi.config import EngineConfig
+from akv_rsi.errors import ConfigError
+from akv_rsi.policies import library
+from akv_rsi.tasks.agent import ChatFormat
+from akv_rsi.tasks.load import find_model, load_engine
+from akv_rsi.tasks.script import demonstrate
+from akv_rsi.tasks.suites import load_suite, task_refs
+from akv_rsi.tasks.traces.calibrate import calibrate
+from akv_rsi.tasks.traces.draft import Options
+from akv_rsi.tasks.traces.fidelity import Fidelity, script_of
+from akv_rsi.tasks.traces.fidelity_rows import fidelity_rows
+from akv_rsi.tasks.traces.model import Modelled
+from akv_rsi.tasks.traces.model import model as model_of
+from akv_rsi.tasks.traces.provider import Tariff, load_tariff
+from akv_rsi.tasks.traces.read import Reading, find_files
+from akv_rsi.tasks.traces.redact import mask
+from akv_rsi.tasks.traces.redact import redact as redacted
+from akv_rsi.tasks.traces.replays import Setting
+
+MAX_TURNS = 200
+MOST_SHOWN = 5
+_GAPS = ("gap_per_token", "gap_per_call")
+# Texts whole: what is cut would be other tokens.
+_WHOLE = Options(texts=5000, clip=1 << 20)
+
+
+def fidelity(
+    *paths: str,
+    suite: tuple[str, ...] = (),
+    model: str = "reference",
+    policy: tuple[str, ...] = (),
+    prices: str = "claude",
+    tokens: int = 2048,
+    conversations: int = 16,
+    spans: int = 3,
+    redact: bool = False,
+    json: bool = False,
+) -> None:
+    """Measure by a model what policies do to recorded actions.
+
+    The recorded text is run through the engine as it was, and under each policy; the
+    log-probability of what the agent wrote is compared, per token and per call, and of the largest
+    segments a policy took away each is given back alone, to see which loss hurt.
+
+    Args:
+        paths: Recorded transcripts: files, or folders that hold them.
+        suite: Experts' transcripts of a suite instead (repo, web, tools); may be repeated.
+        model: reference, a folder with a model, a .gguf file, or a hub id.
+        policy: A policy, such as rolling_drop:keep=3, or a file; may be repeated. Default: the
+            library.
+        prices: claude, deepseek, gpt, gpu, or a .json file: for the cost beside the fidelity.
+        tokens: Of each conversation the first calls within so many tokens.
+        conversations: Of how many conversations at most, the first ones.
+        spans: How many lost segments of each conversation are given back. 0 for none.
+        redact: Leave all text of the transcripts out of the result (keys and passwords always are).
+        json: Print the result as JSON.
+    """
+    if bool(paths) == bool(suite):
+        raise ConfigError("name transcripts, or --suite, and not both")
+    if tokens < 2 or conversations < 1 or spans < 0:
+        raise ConfigError("--tokens must be at least 2, --conversations 1, --spans 0")
+    specs = {name: policy_named(name, oracle=False) for name in policy or library.names()}
+    (folder, chat), tariff = find_model(model), load_tariff(prices)
+    recorded = _of_suites(suite, chat, tariff, conversations) if suite else _of_files(paths)
+    found = (script_of(context, chat, tokens) for context in recorded)
+    scripts = [*islice((one for one in found if one is not None), conversations)]
+    if not scripts:
+        raise ConfigError(
+            f"no conversation in {', '.join(paths or suite)} has two calls within {tokens} tokens"
+        )
+    rows = fidelity_rows(
+        track(scripts, "fidelity", console=Console(stderr=True)),
+        specs,
+        Fidelity(load_engine(folder, EngineConfig())),
+        tariff,
+        Setting(tariff.prices, chat.reliable_span),
+        spans,
+    )
+    shown = [row.to_json(redacted if redact else mask) for row in rows]
+    about = {"model": model, "conversations": len(scripts), "tokens": tokens, "prices": prices}
+    if json:
+        print_json(about | {"policies": shown})
+    else:
+        _show(about, shown, Console())
+
+
+def _of_files(paths: Sequence[str]) -> Iterator[Modelled]:
+    for trace in Reading(find_files(paths), _WHOLE):
+        yield from model_of(trace, calibrate(trace))
+
+
+def _of_suites(
+    suites: tuple[str, ...], chat: ChatFormat, tariff: Tariff, count: int
+) -> Iterator[Modelled]:
+    """The experts' transcripts of validation tasks."""
+    for task in task_refs(suites, "validation", count):
+        environment = load_suite(task.suite).environment(task.seed)
+        name = f"{task.suite}/{task.seed}"
+        script = demonstrate(name, environment, chat, tariff.prices, MAX_TURNS)
+        if script is not None:
+            count = len(script.calls)
+            yield Modelled(script, "start", (None,) * count, (0,) * count)
+
+
+def _show(about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    table = Table(title=_title(about), title_justify="left")
+    for name in ("policy", "nats per token", "nats per call", "kept", "cost ratio", "worst call"):
+        table.add_column(name, justify="left" if name == "policy" else "right")
+    for row in rows:
+        if row["failed"]:
+            table.add_row(escape(row["policy"]), f"[red]{escape(row['failed'])}[/red]")
+            continue
+        gaps = [interval(tuple(row[key].values()), "+") for key in _GAPS]
+        worst = row["worst_calls"][0]
+        table.add_row(
+            escape(row["policy"]),
+            *gaps,
+            f"{row['kept']:.3f}",
+            f"{row['cost_ratio']:.3f}",
+            f"{worst['gap']:+.1f}",
+        )
+    table.caption = "log-probability of the recorded actions, less that with everything kept"
+    console.print(table)
+    hurts = [(h["nats"], row["policy"], h) for row in rows for h in row.get("hurt_most", ())]
+    for nats, policy, hurt in sorted(hurts, key=lambda found: -found[0])[:MOST_SHOWN]:
+        what = f"{hurt['tool'] or hurt['kind']} of turn {hurt['turn']} ({hurt['tokens']} tokens)"
+        console.print(
+            f"{policy}: without losing the {what} {nats:+.1f} nats, most of it in call "
+            f"{hurt['call']}: {hurt['text']}",
+            highlight=False,
+            markup=False,
+        )
+
+
+def _title(about: Mapping[str, Any]) -> str:
+    return (
+        f"{about['model']}: {about['conversations']} conversations, the first {about['tokens']} "
+        "tokens of each"
+    )
