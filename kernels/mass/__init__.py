@@ -1,0 +1,1 @@
+"""How much attention each page receives."""
