@@ -20,9 +20,8 @@ from torch import Tensor
 from ..checks import Ints, index_table, require, send
 
 # Columns of the item table: rows [first, first + rows) read keys [begin, end) of the list that
-# starts at ``list``, their queries turned by ``turn``; it is one of ``count`` items of its block,
-# from item ``opening`` on. Items of no rows are padding.
-ITEM = ("first", "rows", "list", "begin", "end", "turn", "block", "opening", "count")
+# starts at ``list``, their queries turned by ``turn``. Items of no rows are padding.
+ITEM = ("first", "rows", "list", "begin", "end", "turn")
 
 
 class Run(NamedTuple):
@@ -59,14 +58,15 @@ class Sizes(NamedTuple):
 class Plan:
     """A list of work items on the device; see `ITEM`.
 
-    ``spans`` ``[rows, 2]`` are the keys each row reads. There are ``blocks`` row blocks of at most
-    ``block_rows`` rows; ``turns`` is one more than the highest turn, ``slot_limit`` than any slot.
+    ``spans`` ``[rows, 2]`` are the keys each row reads; ``parts`` ``[rows, 3]`` where its results
+    are: items ``[parts[0], parts[1])``, row ``parts[2]`` of each. ``block_rows`` bounds an item's
+    rows, ``turns`` is one more than the highest turn, ``slot_limit`` than the highest slot.
     """
 
     slots: Tensor
     items: Tensor
     spans: Tensor
-    blocks: int
+    parts: Tensor
     block_rows: int
     turns: int
     slot_limit: int
@@ -78,33 +78,29 @@ class Plan:
 
 
 class Cut(NamedTuple):
-    """A plan before it goes to the device: ``items`` (see `ITEM`) of so many ``blocks``."""
+    """A plan before it goes to the device: its ``items``, and the ``parts`` of each row."""
 
     items: Ints
-    blocks: int
+    parts: Ints
 
 
 def cut(lists: Sequence[KeyList], offsets: Ints, tasks: Sequence[Task], sizes: Sizes) -> Cut:
-    """The items of ``tasks``; list ``i`` starts at ``offsets[i]`` of the slot table.
-
-    A block of rows that read nothing has an item all the same, which writes their zeros.
-    """
+    """The items of ``tasks``; list ``i`` starts at ``offsets[i]`` of the slot table."""
     items: list[tuple[int, ...]] = []
-    blocks = 0
+    parts = np.zeros((sum(len(task.spans) for task in tasks), 3), dtype=np.int64)
     for task in tasks:
         for at in range(0, len(task.spans), sizes.block_rows):
             block = task.spans[at : at + sizes.block_rows]
-            low, high = int(block[:, 0].min()), int(block[:, 1].max())
-            pieces = [
-                (begin, end, run.turn)
-                for run in lists[task.list].runs
-                for begin, end in _pieces(max(run.begin, low), min(run.end, high), sizes)
-            ] or [(0, 0, 0)]
             owner = (task.start + at, len(block), int(offsets[task.list]))
-            family = (blocks, len(items), len(pieces))
-            items.extend((*owner, *piece, *family) for piece in pieces)
-            blocks += 1
-    return Cut(np.array(items, dtype=np.int64).reshape(-1, len(ITEM)), blocks)
+            low, high = int(block[:, 0].min()), int(block[:, 1].max())
+            opening = len(items)
+            for run in lists[task.list].runs:
+                pieces = _pieces(max(run.begin, low), min(run.end, high), sizes)
+                items.extend((*owner, begin, end, run.turn) for begin, end in pieces)
+            inside = slice(owner[0], owner[0] + len(block))
+            parts[inside, :2] = opening, len(items)
+            parts[inside, 2] = np.arange(len(block))
+    return Cut(np.array(items, dtype=np.int64).reshape(-1, len(ITEM)), parts)
 
 
 def make_plan(
@@ -141,7 +137,7 @@ def make_plan(
         slots=index_table(slots, slot_limit, "slots", device),
         items=send(made.items.astype(np.int32), device),
         spans=send(spans, device),
-        blocks=made.blocks,
+        parts=send(made.parts.astype(np.int32), device),
         block_rows=sizes.block_rows,
         turns=1 + max((run.turn for keys in lists for run in keys.runs), default=0),
         slot_limit=slot_limit,

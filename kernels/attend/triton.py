@@ -2,8 +2,7 @@
 
 An item is a block of rows (queries of one kv head's group are rows of one matrix product) and a
 piece of one run of keys. Its queries turn once; its loop goes over whole tiles without a mask and
-then over the ragged end. Whichever item of a block is the last to finish adds up all of them, in
-their order: one launch, and the same result whatever the order of arrival.
+then over the ragged end. A second, small launch adds up the items of each row.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from ..rotation import Turns
 from .plan import ITEM, Plan
 
 LOG2E = 1.4426950408889634
+# Items whose results are read at a time when they are added up.
+GATHER = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,11 @@ class Workspace:
     """Room for the results of items; calls of one plan in one stream may share it.
 
     ``mixed`` ``[items, kv heads, block rows x group, value dim]``, unnormalised; ``stats``
-    ``[items, kv heads, block rows x group, 2]``: the highest score in units of log 2, and the sum;
-    ``arrivals`` ``[blocks, kv heads]`` counts finished items and is 0 between calls.
+    ``[items, kv heads, block rows x group, 2]``: the highest score in units of log 2, and the sum.
     """
 
     mixed: Tensor
     stats: Tensor
-    arrivals: Tensor
 
 
 def attend(
@@ -86,8 +85,8 @@ def attend(
     Raises `KernelArgumentError` before anything is launched.
     """
     check_attend(query, store, plan, turns)
-    rows, query_heads, dim = query.shape
-    heads, _, value_dim = store.values.shape
+    rows, query_heads, _ = query.shape
+    value_dim = store.values.shape[2]
     if out is None:
         out = query.new_empty(rows, query_heads, value_dim)
     require(out.is_contiguous() and out.dtype == query.dtype, "the output must be like the queries")
@@ -97,9 +96,24 @@ def attend(
         require(logsumexp.dtype == torch.float32, "logsumexp must be float32")
     workspace = new_workspace(query, store, plan) if workspace is None else workspace
     launch = best_launch(query, store, plan) if launch is None else launch
-    if not len(plan.items):
-        return out
-    group = query_heads // heads
+    if len(plan.items):
+        _launch_items(query, store, plan, score, turns, workspace, launch)
+    if rows:
+        _launch_combine(plan, score, workspace, out, logsumexp)
+    return out
+
+
+def _launch_items(
+    query: Tensor,
+    store: Store,
+    plan: Plan,
+    score: Score,
+    turns: Turns | None,
+    workspace: Workspace,
+    launch: Launch,
+) -> None:
+    heads, _, value_dim = store.values.shape
+    group, dim = query.shape[1] // heads, query.shape[2]
     _items[(heads, len(plan.items))](
         query,
         store.keys,
@@ -114,15 +128,11 @@ def attend(
         None if turns is None else turns.sin,
         workspace.mixed,
         workspace.stats,
-        workspace.arrivals,
-        score.sinks,
-        out,
-        logsumexp,
         *strides(store),
         score.scale * LOG2E,
         1.0 if score.softcap is None else score.softcap,
         FIELDS=len(ITEM),
-        HEADS=query_heads,
+        HEADS=query.shape[1],
         GROUP=group,
         ROWS=plan.block_rows * group,
         BLOCK=packed_rows(query, store, plan),
@@ -134,13 +144,32 @@ def attend(
         TURNED=turns is not None,
         SCALED=store.keys.dtype in QUANTISED,
         CAPPED=score.softcap is not None,
-        SUNK=score.sinks is not None,
-        LOGGED=logsumexp is not None,
         PRECISION=precision(query.dtype),
         num_warps=launch.warps,
         num_stages=launch.stages,
     )
-    return out
+
+
+def _launch_combine(
+    plan: Plan, score: Score, workspace: Workspace, out: Tensor, logsumexp: Tensor | None
+) -> None:
+    rows, heads, dim = out.shape
+    _combine[(heads, rows)](
+        workspace.mixed,
+        workspace.stats,
+        plan.parts,
+        score.sinks,
+        out,
+        logsumexp,
+        HEADS=heads,
+        GROUP=heads // workspace.mixed.shape[1],
+        ROWS=workspace.mixed.shape[2],
+        DIM=dim,
+        WIDTH=triton.next_power_of_2(max(16, dim)),
+        GATHER=GATHER,
+        SUNK=score.sinks is not None,
+        LOGGED=logsumexp is not None,
+    )
 
 
 def check_attend(query: Tensor, store: Store, plan: Plan, turns: Turns | None) -> None:
@@ -165,7 +194,6 @@ def new_workspace(query: Tensor, store: Store, plan: Plan) -> Workspace:
     return Workspace(
         torch.empty(*shape, store.values.shape[2], **single),
         torch.empty(*shape, 2, **single),
-        torch.zeros(plan.blocks, heads, dtype=torch.int32, device=query.device),
     )
 
 
@@ -267,40 +295,14 @@ def _tile(
 
 
 @triton.jit
-def _added_up(
-    partial, stats, line, step, count, inside, VALUE_DIM: tl.constexpr, VALUE_WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """The ``count`` results of a block, ``step`` lines apart from ``line`` on, as one."""
-    dims = tl.arange(0, VALUE_WIDTH)
-    known = inside[:, None] & (dims < VALUE_DIM)[None, :]
-    highest = tl.full([BLOCK], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK], tl.float32)
-    mixed = tl.zeros([BLOCK, VALUE_WIDTH], tl.float32)
-    for index in tl.range(0, count, num_stages=3):
-        at = line + index * step
-        peaks = tl.load(stats + at * 2, mask=inside, other=float("-inf"))
-        sums = tl.load(stats + at * 2 + 1, mask=inside, other=0.0)
-        part = tl.load(partial + at[:, None] * VALUE_DIM + dims[None, :], mask=known, other=0.0)
-        peak = tl.maximum(highest, peaks)
-        ground = tl.where(peak == float("-inf"), 0.0, peak)
-        shrink, factor = tl.exp2(highest - ground), tl.exp2(peaks - ground)
-        total = total * shrink + sums * factor
-        mixed = mixed * shrink[:, None] + part * factor[:, None]
-        highest = peak
-    return highest, total, mixed
-
-
-@triton.jit
 def _items(
     query, keys, values, key_scales, value_scales, slots, items, spans, partner, cos, sin,
-    partial, stats, arrivals, sinks, out, logsumexp,
+    partial, stats,
     key_plane, key_step, value_plane, value_step, slot_count, scale, softcap,
     FIELDS: tl.constexpr, HEADS: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, TILE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr,
     VALUE_DIM: tl.constexpr, VALUE_WIDTH: tl.constexpr, TURNED: tl.constexpr,
-    SCALED: tl.constexpr, CAPPED: tl.constexpr, SUNK: tl.constexpr, LOGGED: tl.constexpr,
-    PRECISION: tl.constexpr,
+    SCALED: tl.constexpr, CAPPED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     head, item = tl.program_id(0), tl.program_id(1)
     entry = items + item * FIELDS
@@ -346,30 +348,47 @@ def _items(
 
     dims = tl.arange(0, VALUE_WIDTH)
     known = inside[:, None] & (dims < VALUE_DIM)[None, :]
-    heads = tl.num_programs(0)
-    line = (item.to(tl.int64) * heads + head) * ROWS + lines
+    line = (item.to(tl.int64) * tl.num_programs(0) + head) * ROWS + lines
     tl.store(partial + line[:, None] * VALUE_DIM + dims[None, :], mixed, mask=known)
     tl.store(stats + line * 2, highest, mask=inside)
     tl.store(stats + line * 2 + 1, total, mask=inside)
-    tl.debug_barrier()
-    block, opening, count = tl.load(entry + 6), tl.load(entry + 7), tl.load(entry + 8)
-    arrival = arrivals + block * heads + head
-    if tl.atomic_add(arrival, 1, sem="acq_rel") == count - 1:
-        tl.store(arrival, 0)
-        line = (opening.to(tl.int64) * heads + head) * ROWS + lines
-        highest, total, mixed = _added_up(
-            partial, stats, line, heads * ROWS, count, inside, VALUE_DIM, VALUE_WIDTH, BLOCK
-        )
-        if SUNK:
-            sink = tl.load(sinks + head * GROUP + lines % GROUP).to(tl.float32)
-            peak = tl.maximum(highest, sink * 1.4426950408889634)
-            mixed *= tl.exp2(highest - peak)[:, None]
-            total = total * tl.exp2(highest - peak) + tl.exp2(sink * 1.4426950408889634 - peak)
-            highest = peak
-        total = tl.where(total > 0, total, 1.0)
-        if LOGGED:
-            logs = (highest + tl.log2(total)) / 1.4426950408889634
-            tl.store(logsumexp + place, logs, mask=inside)
-        mixed /= total[:, None]
-        at = out + place[:, None] * VALUE_DIM + dims[None, :]
-        tl.store(at, mixed.to(out.dtype.element_ty), mask=known)
+
+
+@triton.jit
+def _combine(
+    partial, stats, parts, sinks, out, logsumexp,
+    HEADS: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr,
+    WIDTH: tl.constexpr, GATHER: tl.constexpr, SUNK: tl.constexpr, LOGGED: tl.constexpr,
+):  # fmt: skip
+    """One row of one query head: its items, and its sink."""
+    head, row = tl.program_id(0), tl.program_id(1)
+    first, last = tl.load(parts + 3 * row), tl.load(parts + 3 * row + 1)
+    place = tl.load(parts + 3 * row + 2) * GROUP + head % GROUP
+    dims = tl.arange(0, WIDTH)
+    highest, total = float("-inf"), 0.0
+    mixed = tl.zeros([WIDTH], tl.float32)
+    for start in tl.range(first, last, GATHER):
+        item = start + tl.arange(0, GATHER)
+        known = item < last
+        line = (item.to(tl.int64) * (HEADS // GROUP) + head // GROUP) * ROWS + place
+        peaks = tl.load(stats + line * 2, mask=known, other=float("-inf"))
+        sums = tl.load(stats + line * 2 + 1, mask=known, other=0.0)
+        there = known[:, None] & (dims < DIM)[None, :]
+        part = tl.load(partial + line[:, None] * DIM + dims[None, :], mask=there, other=0.0)
+        peak = tl.maximum(highest, tl.max(peaks, 0))
+        ground = tl.where(peak == float("-inf"), 0.0, peak)
+        factors, shrink = tl.exp2(peaks - ground), tl.exp2(highest - ground)
+        total = total * shrink + tl.sum(sums * factors, 0)
+        mixed = mixed * shrink + tl.sum(part * factors[:, None], 0)
+        highest = peak
+    if SUNK:
+        sink = tl.load(sinks + head).to(tl.float32) * 1.4426950408889634
+        peak = tl.maximum(highest, sink)
+        mixed *= tl.exp2(highest - peak)
+        total = total * tl.exp2(highest - peak) + tl.exp2(sink - peak)
+        highest = peak
+    total = tl.where(total > 0, total, 1.0)
+    at = row.to(tl.int64) * HEADS + head
+    if LOGGED:
+        tl.store(logsumexp + at, (highest + tl.log2(total)) / 1.4426950408889634)
+    tl.store(out + at * DIM + dims, (mixed / total).to(out.dtype.element_ty), mask=dims < DIM)
