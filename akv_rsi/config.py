@@ -27,6 +27,7 @@ class EngineConfig:
 
     ``working_set_mib`` bounds the dense copies of running sequences; 0 works from the pages alone.
     For ``restore_passes`` passes after a drop its KV is kept like any other, for a Restore to find.
+    ``repos_mode`` says what a Repos does: to ``view`` keys where they belong, or to ``copy`` them.
     """
 
     page_size: int = 16
@@ -35,6 +36,7 @@ class EngineConfig:
     chunk_tokens: int = 2048
     working_set_mib: int = 256
     restore_passes: int = 64
+    repos_mode: Literal["view", "copy"] = "view"
     dtype: Literal["float32", "bfloat16"] = "float32"
     threads: int = 0
     self_test: bool = True
@@ -48,3 +50,7 @@ class EngineConfig:
         for name in ("working_set_mib", "restore_passes"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"EngineConfig.{name} must not be {getattr(self, name)}")
+        if self.repos_mode not in ("view", "copy"):
+            raise ConfigError(
+                f"EngineConfig.repos_mode must be view or copy, not {self.repos_mode}"
+            )

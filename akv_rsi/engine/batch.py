@@ -12,8 +12,28 @@ from torch import Tensor
 from akv_rsi.engine.attention import LayerCall, Segment
 from akv_rsi.engine.dense import DenseGroup
 from akv_rsi.engine.pool import Ints, PagePool
-from akv_rsi.engine.rotary import Rotary
+from akv_rsi.engine.rotary import Angles, Rotary
 from akv_rsi.engine.view import Keys
+
+
+class Copies:
+    """Turned copies of keys, and copies of their values, to be made layer by layer."""
+
+    def __init__(self, parts: Sequence[tuple[Ints, Ints, Ints]]) -> None:
+        sources, targets, self._deltas = (np.concatenate(part) for part in zip(*parts, strict=True))
+        self._sources, self._targets = torch.from_numpy(sources), torch.from_numpy(targets)
+        self._angles: dict[str, Angles] = {}
+
+    def make(self, pool: PagePool, rotary: Rotary, call: LayerCall) -> None:
+        """One layer's copies."""
+        keys = pool.keys[call.layer].index_select(1, self._sources)
+        if call.rope is not None:
+            if call.rope not in self._angles:
+                self._angles[call.rope] = rotary.angles(self._deltas, call.rope)
+            keys = rotary.turn(keys, self._angles[call.rope])
+        values = pool.values[call.layer].index_select(1, self._sources)
+        pool.keys[call.layer].index_copy_(1, self._targets, keys)
+        pool.values[call.layer].index_copy_(1, self._targets, values)
 
 
 @dataclass(slots=True)
@@ -30,6 +50,8 @@ class Batch:
     _positions: list[Ints] = field(default_factory=list)
     _slots: list[Ints] = field(default_factory=list)
     _write: Tensor | None = None
+    _copies: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
+    _copied: Copies | None = None
 
     def add_rows(self, tokens: Ints, positions: Ints, slots: Ints) -> slice:
         """Rows whose KV goes to ``slots``."""
@@ -47,6 +69,13 @@ class Batch:
         rows = self.add_rows(tokens, positions, slots)
         self.segments.append(Segment(rows.start, rows.stop, keys, limits, positions))
         return rows
+
+    def add_copies(self, sources: Ints, targets: Ints, deltas: Ints) -> None:
+        """Has the KV in ``sources`` copied to ``targets``, each key turned by its delta.
+
+        Sources hold keys as they were born, earlier or in this pass.
+        """
+        self._copies.append((sources, targets, deltas))
 
     def seat(self, segments: Sequence[Segment], room: int) -> DenseGroup:
         """Has the keys of ``segments`` copied into a working set with ``room`` columns to spare."""
@@ -80,6 +109,9 @@ class Batch:
             self._write = torch.from_numpy(np.concatenate(self._slots))
         self.pool.keys[call.layer].index_copy_(1, self._write, key)
         self.pool.values[call.layer].index_copy_(1, self._write, value)
+        if self._copies:
+            self._copied = self._copied or Copies(self._copies)
+            self._copied.make(self.pool, self.rotary, call)
         query = (query.transpose(0, 1) * call.scale).contiguous()
         out = query.new_empty(*query.shape[:2], value.shape[-1])
         for group, rows in self.groups:

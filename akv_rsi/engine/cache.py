@@ -4,7 +4,8 @@ Room is made in this order:
 
 1. what no conversation reads any more: tokens that were dropped, or refreshed, on every path that
    leads on from them, more than ``restore_passes`` passes ago (a Restore finds the younger ones);
-2. the least recently used leaves of finished requests.
+2. position versions (copy mode) that no running request reads, the oldest Repos first;
+3. the least recently used leaves of finished requests.
 
 Nothing that a running request reads, or will read, is taken. The tokens of 1 stay in the tree
 without their KV, as a path to those behind them.
@@ -17,9 +18,10 @@ from typing import Protocol
 
 import numpy as np
 
-from akv_rsi.engine.node import EMPTY, Node, indices
+from akv_rsi.config import EngineConfig
+from akv_rsi.engine.node import EMPTY, Bools, Node, indices
 from akv_rsi.engine.pool import Ints, Lease, PagePool
-from akv_rsi.engine.radix import Bools, RadixTree
+from akv_rsi.engine.radix import RadixTree
 from akv_rsi.visibility import Visibility
 
 
@@ -42,14 +44,19 @@ class Reader(Protocol):
 
 
 class Cache:
-    """Pages and tree; ``readers`` are the running requests, ``dropped_pages`` what 1 freed."""
+    """Pages and tree; ``readers`` are the running requests.
 
-    def __init__(self, pool: PagePool, restore_passes: int) -> None:
+    ``copies``: a Repos leaves turned copies. ``dropped_pages`` were freed by 1, ``turned_pages`` by
+    2.
+    """
+
+    def __init__(self, pool: PagePool, config: EngineConfig) -> None:
         self.pool = pool
         self.tree = RadixTree(pool)
+        self.copies = config.repos_mode == "copy"
         self.readers: list[Reader] = []
-        self.dropped_pages = 0
-        self._restore_passes = restore_passes
+        self.dropped_pages = self.turned_pages = 0
+        self._restore_passes = config.restore_passes
         self._stripped = 0
 
     def make_room(self, pages: int) -> bool:
@@ -58,6 +65,8 @@ class Cache:
             self._stripped = self.tree.now
             self.tree.strip(dead := self._dead_pages())
             self.dropped_pages += int(dead.sum())
+        if self.pool.free_pages < pages and self.copies:
+            self._evict_moved(pages)
         return self.tree.evict(pages)
 
     def lease(self, count: int, after: int | None) -> Lease | None:
@@ -73,21 +82,43 @@ class Cache:
         self.pool.extend(lease, count)
         return True
 
+    def disown(self, pages: Ints) -> None:
+        """Lets go of the KV in ``pages`` that no running request reads: it may be no numbers."""
+        spoilt = np.zeros(len(self.pool.refs), dtype=bool)
+        spoilt[pages] = True
+        read = self._read_slots()[:-1].reshape(-1, self.pool.page_size).any(1)
+        self.tree.strip(spoilt & ~read)
+
     def check(self) -> None:
         """Asserts every invariant of pages, tree and readers."""
         leases = [reader.lease.pages for reader in self.readers if reader.lease is not None]
         self.pool.check([*(node.pages for node in self.tree.nodes()), *leases])
         self.tree.check([reader.node for reader in self.readers])
 
-    def _dead_pages(self) -> Bools:
-        """Pages in use that neither a request nor the end of any path reads, page by page."""
-        # The last cell stands for `GONE`.
+    def _evict_moved(self, pages: int) -> None:
+        """Drops position versions that no request reads until ``pages`` are free."""
+        live, before = self._read_slots(), self.pool.free_pages
+        moved = [node for node in self.tree.nodes() if node.moved and node.moved.slots.size]
+        for node in sorted(moved, key=lambda node: node.since):
+            if self.pool.free_pages >= pages:
+                break
+            if node.moved is not None and not live[node.moved.slots].any():
+                self.tree.forget_moved(node)
+        self.turned_pages += self.pool.free_pages - before
+
+    def _read_slots(self) -> Bools:
+        """The slots that running requests read, slot by slot; the last cell stands for `GONE`."""
         live = np.zeros(len(self.pool.refs) * self.pool.page_size + 1, dtype=bool)
-        for root in self.tree.roots():
-            self._mark(root, live)
         for reader in self.readers:
             for slots in reader.reads():
                 live[slots] = True
+        return live
+
+    def _dead_pages(self) -> Bools:
+        """Pages in use that neither a request nor the end of any path reads, page by page."""
+        live = self._read_slots()
+        for root in self.tree.roots():
+            self._mark(root, live)
         dead = ~live[:-1].reshape(-1, self.pool.page_size).any(1) & (self.pool.refs > 0)
         for reader in self.readers:
             if reader.lease is not None:
@@ -95,7 +126,10 @@ class Cache:
         return dead
 
     def _mark(self, root: Node, live: Bools) -> None:
-        """Marks the slots that are read from the leaves, and from before ops that are young."""
+        """Marks the slots that are read from the leaves, and from before ops that are young.
+
+        Copies are marked all: their time comes after that of dropped tokens.
+        """
         oldest = self.tree.now - self._restore_passes
         stack = [(root, EMPTY, Visibility())]
         while stack:
@@ -105,6 +139,8 @@ class Cache:
             else:
                 slots, state = slots.copy(), node.applied.visibility
                 slots[indices(node.applied.refreshed)] = node.slots
+            if node.moved is not None:
+                live[node.moved.slots] = True
             below = node.children.values()
             if not below or any(n.applied is not None and n.since > oldest for n in below):
                 for start, end in state.append(len(slots) - state.length).visible_ranges:

@@ -50,7 +50,7 @@ class Engine:
     def reset(self) -> None:
         """A cold cache: every page is free, nothing runs, the counts start at zero."""
         self._pool.clear()
-        self._cache = Cache(self._pool, self._config.restore_passes)
+        self._cache = Cache(self._pool, self._config)
         self._scheduler = Scheduler(self._model, self._config, self._cache)
         self._numbers = count()
         self._stats = EngineStats()
@@ -125,6 +125,7 @@ class Engine:
             self._stats,
             evicted_pages=self._cache.tree.evicted_pages,
             dropped_pages=self._cache.dropped_pages,
+            turned_pages=self._cache.turned_pages,
             preemptions=self._scheduler.preemptions,
             pages_free=self._pool.free_pages,
         )
@@ -215,6 +216,8 @@ class Engine:
     def _take(self, wanted: list[Running], tokens: list[int | None]) -> list[tuple[int, Outcome]]:
         """Gives each sequence its token, and retires those that are done or failed."""
         outcomes: list[tuple[int, Outcome]] = []
+        failed = [one for one, token in zip(wanted, tokens, strict=True) if token is None]
+        spoilt = [one.lease.pages for one in failed if one.lease is not None]
         for sequence, token in zip(wanted, tokens, strict=True):
             if token is None and not sequence.alone:
                 # What it shared may be another's fault: it has one more try, by itself.
@@ -227,6 +230,8 @@ class Engine:
                 outcomes.append((sequence.number, self._finish(sequence)))
             else:
                 self._scheduler.advance(sequence)
+        for pages in spoilt:
+            self._cache.disown(pages)
         return outcomes
 
     def _finish(self, sequence: Running) -> Completion:
@@ -242,6 +247,7 @@ class Engine:
             refreshed_tokens=stats.refreshed_tokens + completion.refreshed,
             output_tokens=stats.output_tokens + len(completion.tokens),
             matched_exact=stats.matched_exact + completion.matched_exact,
+            matched_retrigger=stats.matched_retrigger + completion.matched_retrigger,
             recovered_tokens=stats.recovered_tokens + completion.recovered,
             restored_tokens=stats.restored_tokens + completion.restored,
         )

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from akv_rsi.engine.pool import Ints
 from akv_rsi.types import Op, Range
 from akv_rsi.visibility import Applied
 
+Bools = npt.NDArray[np.bool_]
 EMPTY = np.empty(0, dtype=np.int64)
 # Stands for a slot where the KV of a token has been evicted; the token stays in the tree.
 GONE = -1
@@ -28,12 +30,20 @@ class Path(NamedTuple):
         return self.groups[group][0] if group < len(self.groups) else len(self.tokens) + 1
 
 
+class Moved(NamedTuple):
+    """The position version of a Repos: ``slots`` hold ``tokens``, turned to where they stand."""
+
+    tokens: Ints = EMPTY
+    slots: Ints = EMPTY
+
+
 class Node:
     """One edge and what hangs below it: a run of tokens, or the ops of one boundary.
 
     A token edge holds ``tokens`` with their ``slots``, rotated at positions from ``birth`` on. An
     op edge holds ``applied`` and the slots of the tokens its Refresh recomputed; it was made
     ``since`` that pass. A slot is `GONE` where the KV has been evicted or not been computed yet.
+    In copy mode an op edge with a Repos has ``moved``, which may lack any of its tokens.
     """
 
     __slots__ = (
@@ -43,6 +53,7 @@ class Node:
         "children",
         "key",
         "locks",
+        "moved",
         "pages",
         "parent",
         "since",
@@ -66,10 +77,21 @@ class Node:
         self.slots = slots
         self.birth = birth
         self.applied = applied
+        self.moved: Moved | None = None
         self.pages = EMPTY
         self.children: dict[int | tuple[Op, ...], Node] = {}
         self.locks = 0
         self.stamp = self.since = 0
+
+    @property
+    def is_free_leaf(self) -> bool:
+        """Whether nothing hangs below it and nobody stands on it."""
+        return self.parent is not None and not self.children and not self.locks
+
+    @property
+    def held(self) -> Ints:
+        """All its slots."""
+        return self.slots if self.moved is None else np.concatenate((self.slots, self.moved.slots))
 
     def applied_above(self) -> list[Applied]:
         """The states after the op groups on the way to here, this node's included."""
@@ -140,3 +162,11 @@ def units(edges: list[Node]) -> tuple[Ints, Ints]:
     slots = [edge.slots for edge in edges]
     births = [np.arange(edge.birth, edge.birth + len(edge.slots)) for edge in edges]
     return np.concatenate([EMPTY, *slots]), np.concatenate([EMPTY, *births])
+
+
+def common_length(left: Ints, right: Ints) -> int:
+    """The length of the common prefix."""
+    size = min(len(left), len(right))
+    if left[:size].tobytes() == right[:size].tobytes():  # by far the quickest, and mostly true
+        return size
+    return int((left[:size] != right[:size]).argmax())

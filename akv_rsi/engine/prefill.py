@@ -12,11 +12,11 @@ from itertools import groupby
 import numpy as np
 
 from akv_rsi.engine.batch import Batch
-from akv_rsi.engine.node import GONE, Node, indices, way_to
+from akv_rsi.engine.node import GONE, Bools, Moved, Node, indices, way_to
 from akv_rsi.engine.pool import Ints
-from akv_rsi.engine.radix import Bools
 from akv_rsi.engine.sequence import Sequence
 from akv_rsi.engine.view import View
+from akv_rsi.types import Repos
 
 
 def plan(sequence: Sequence, batch: Batch, budget: int) -> list[slice]:
@@ -33,9 +33,11 @@ def plan(sequence: Sequence, batch: Batch, budget: int) -> list[slice]:
     end, rows = batch.size + budget, list[slice]()
     if not sequence.ready:
         _recover(sequence, batch, budget)
+    _copy_displaced(sequence, batch)
     while sequence.ready and sequence.view.length < sequence.known and batch.size < end:
         if sequence.boundary == sequence.view.length:
             _apply(sequence, batch, end - batch.size)
+            _copy_displaced(sequence, batch)
         else:
             rows.append(_append(sequence, batch, end - batch.size))
     if not rows and sequence.complete:
@@ -51,7 +53,7 @@ def _recover(sequence: Sequence, batch: Batch, budget: int) -> None:
     way = way_to(sequence.node)
     lost = sequence.lost(way)
     sequence.ready = sum(map(len, lost)) <= budget
-    view = View(len(sequence.tokens))
+    view = sequence.new_view()
     for epoch, steps in groupby(way, key=lambda step: step.epoch):
         tokens = lost[epoch][:budget]
         budget -= len(tokens)
@@ -61,7 +63,7 @@ def _recover(sequence: Sequence, batch: Batch, budget: int) -> None:
                 view.append(step.node.slots)
                 sequence.tally.recovered += count
             else:
-                view.apply(step.node.applied, step.node.slots)
+                view.apply(step.node.applied, step.node.slots, step.node.moved)
                 sequence.tally.renewed(count, epoch)
         if tokens.size:
             _add_past(sequence, batch, view, tokens)
@@ -86,13 +88,33 @@ def _apply(sequence: Sequence, batch: Batch, budget: int) -> None:
     slots = np.full(len(tokens), GONE)
     now = tokens[:budget]
     slots[: len(now)] = sequence.lease.take(len(now))
-    sequence.view.apply(applied, slots)
-    sequence.node = sequence.cache.tree.branch(sequence.node, ops, applied, slots)
+    copies = sequence.cache.copies and any(isinstance(op, Repos) for op in ops)
+    moved = Moved() if copies else None
+    sequence.view.apply(applied, slots, moved)
+    sequence.node = sequence.cache.tree.branch(sequence.node, ops, applied, slots, moved)
     sequence.group += 1
     sequence.ready = len(now) == len(tokens)
     sequence.tally.applied(ops, len(now), sequence.group)
     if len(now):
         _add_past(sequence, batch, sequence.view, now)
+
+
+def _copy_displaced(sequence: Sequence, batch: Batch) -> None:
+    """In copy mode: a turned copy of every key that it sees elsewhere than it was born.
+
+    Copies are always made from birth, for the last Repos on the way: nobody needs those of others.
+    """
+    last = sequence.timeline.last_repos(sequence.known) if sequence.cache.copies else -1
+    if not sequence.ready or not 0 <= last < sequence.group:
+        return
+    assert sequence.lease is not None
+    view, (tokens, deltas) = sequence.view, sequence.view.displaced()
+    if tokens.size:
+        slots = sequence.lease.take(len(tokens))
+        batch.add_copies(view.slots(tokens), slots, deltas)
+        view.copied(tokens, slots)
+        repos = [step.node for step in way_to(sequence.node) if step.node.moved is not None]
+        sequence.cache.tree.move(repos[-1], tokens, slots)
 
 
 def _add_past(sequence: Sequence, batch: Batch, view: View, tokens: Ints) -> None:

@@ -8,20 +8,17 @@ on; a node with locks or children is never evicted, hence neither is anything ab
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from itertools import count
 from weakref import WeakSet
 
 import numpy as np
-import numpy.typing as npt
 
-from akv_rsi.engine.node import GONE, Match, Node, Path, indices
+from akv_rsi.engine.leaves import LeafQueue
+from akv_rsi.engine.node import GONE, Bools, Match, Moved, Node, Path, common_length, indices
 from akv_rsi.engine.pool import Ints, PagePool
 from akv_rsi.types import Op
 from akv_rsi.visibility import Applied
-
-Bools = npt.NDArray[np.bool_]
 
 
 class RadixTree:
@@ -36,7 +33,7 @@ class RadixTree:
         self._roots: dict[str, Node] = {}
         self._private: WeakSet[Node] = WeakSet()
         self._clock = count(1)
-        self._evictable: list[tuple[int, int, Node]] = []
+        self._leaves = LeafQueue()
         self._nodes = 0
         self.cuts = self.now = self.evicted_pages = 0
 
@@ -71,7 +68,7 @@ class RadixTree:
             if child is None:
                 break
             size = len(child.tokens)
-            same = _common(child.tokens, tokens[length : min(total, boundary, length + size)])
+            same = common_length(child.tokens, tokens[length : min(total, boundary, length + size)])
             node, length = child, length + same
             if same < size:
                 return Match(node, same, length, groups)
@@ -104,9 +101,17 @@ class RadixTree:
             return node
         return self._attach(node, Node(node, int(tokens[0]), tokens, slots.copy(), birth))
 
-    def branch(self, node: Node, ops: tuple[Op, ...], applied: Applied, slots: Ints) -> Node:
+    def branch(
+        self,
+        node: Node,
+        ops: tuple[Op, ...],
+        applied: Applied,
+        slots: Ints,
+        moved: Moved | None = None,
+    ) -> Node:
         """Puts ops below ``node``, on which the caller holds a lock; the lock moves along."""
         child = Node(node, ops, slots=slots.copy(), applied=applied)
+        child.moved = moved
         child.since = self.now
         return self._attach(node, child)
 
@@ -115,29 +120,45 @@ class RadixTree:
         node.slots[where] = slots
         self._hold(node, slots)
 
+    def move(self, node: Node, tokens: Ints, slots: Ints) -> None:
+        """The position version of ``node``, a Repos, has ``tokens`` too now, in ``slots``."""
+        assert node.moved is not None
+        known = node.moved
+        node.moved = Moved(
+            np.concatenate((known.tokens, tokens)), np.concatenate((known.slots, slots))
+        )
+        self._hold(node, slots)
+
+    def forget_moved(self, node: Node) -> None:
+        """Lets go of the position version of ``node``, a Repos."""
+        node.moved = Moved()
+        before, node.pages = node.pages, self._pool.pages_of(node.slots)
+        self._pool.release(before[~np.isin(before, node.pages)])
+
     def strip(self, dead: Bools) -> None:
         """Lets go of the pages marked in ``dead`` (one mark a page); the tokens stay."""
         for node in self.nodes():
             going = dead[node.pages]
             if going.any():
-                lost = (node.slots >= 0) & dead[node.slots // self._pool.page_size]
-                node.slots[lost] = GONE
+                size = self._pool.page_size
+                node.slots[(node.slots >= 0) & dead[node.slots // size]] = GONE
+                if node.moved is not None:
+                    stays = ~dead[node.moved.slots // size]
+                    node.moved = Moved(*(part[stays] for part in node.moved))
                 before, node.pages = node.pages, node.pages[~going]
                 self._pool.release(before[going])
 
     def evict(self, pages: int) -> bool:
         """Frees least recently used leaves until ``pages`` are free; whether that was reached."""
-        while self._pool.free_pages < pages and self._evictable:
-            stamp, _, node = heapq.heappop(self._evictable)
-            if self._is_evictable(node, stamp):
-                before = self._pool.free_pages
-                self._remove(node)
-                self.evicted_pages += self._pool.free_pages - before
+        while self._pool.free_pages < pages and (node := self._leaves.pop()) is not None:
+            before = self._pool.free_pages
+            self._remove(node)
+            self.evicted_pages += self._pool.free_pages - before
         return self._pool.free_pages >= pages
 
     def discard(self, node: Node) -> None:
         """Removes an unlocked leaf and what leads to nothing but it."""
-        while self._is_evictable(node):
+        while node.is_free_leaf:
             parent = node.parent
             assert parent is not None
             self._remove(node)
@@ -161,9 +182,9 @@ class RadixTree:
             locks[id(cursor)] += 1
         for node in self.nodes():
             assert node.locks == locks[id(node)], "locks differ from the cursors"
-            pages = sorted(self._pool.pages_of(node.slots).tolist())
+            pages = sorted(self._pool.pages_of(node.held).tolist())
             assert sorted(node.pages.tolist()) == pages, "pages differ from the slots"
-            present = node.slots[node.slots != GONE]
+            present = node.held[node.held != GONE]
             slots = set(present.tolist())
             assert len(slots) == len(present), "one slot twice in a node"
             assert seen.isdisjoint(slots), "one slot in two nodes"
@@ -186,7 +207,7 @@ class RadixTree:
         assert child.key not in node.children, "the path was matched as far as it goes"
         node.children[child.key] = child
         self._nodes += 1
-        child.pages = self._pool.pages_of(child.slots)
+        child.pages = self._pool.pages_of(child.held)
         self._pool.retain(child.pages)
         self.lock(child)
         self.unlock(node)
@@ -212,16 +233,8 @@ class RadixTree:
         self._pool.release(before)
         return head
 
-    def _is_evictable(self, node: Node, stamp: int | None = None) -> bool:
-        untouched = stamp is None or node.stamp == stamp
-        return untouched and node.parent is not None and not node.children and not node.locks
-
     def _offer(self, node: Node) -> None:
-        if self._is_evictable(node):
-            heapq.heappush(self._evictable, (node.stamp, next(self._clock), node))
-        if len(self._evictable) > 2 * self._nodes + 64:  # mostly nodes that were used again since
-            self._evictable = [e for e in self._evictable if self._is_evictable(e[2], e[0])]
-            heapq.heapify(self._evictable)
+        self._leaves.push(node, self._nodes)
 
     def _remove(self, node: Node) -> None:
         parent = node.parent
@@ -234,11 +247,3 @@ class RadixTree:
         # Whoever used the leaf used its parent too.
         parent.stamp = max(parent.stamp, node.stamp)
         self._offer(parent)
-
-
-def _common(left: Ints, right: Ints) -> int:
-    """The length of the common prefix."""
-    size = min(len(left), len(right))
-    if left[:size].tobytes() == right[:size].tobytes():  # by far the quickest, and mostly true
-        return size
-    return int((left[:size] != right[:size]).argmax())

@@ -35,7 +35,8 @@ class Completion:
     ``cached`` prompt tokens were not computed for the first time in this call; ``computed`` were
     prefilled, ``refreshed`` and ``recovered`` ones (whose KV had been there and was lost) included.
     ``attended`` tokens were visible to the last prompt token, ``restored`` ones became so again.
-    ``matched_exact`` prompt tokens were found in the cache as they are needed. Times are seconds:
+    ``matched_exact`` prompt tokens were found in the cache as they are needed, and
+    ``matched_retrigger`` behind them at other positions only (in copy mode). Times are seconds:
     ``ttft`` from submission to the first token, ``itl`` the mean gap between later ones.
     """
 
@@ -48,6 +49,7 @@ class Completion:
     ttft: float
     itl: float
     matched_exact: int = 0
+    matched_retrigger: int = 0
     recovered: int = 0
     restored: int = 0
 
@@ -58,7 +60,8 @@ class Tally:
 
     Tokens ``[0, length)`` and the first ``groups`` groups of ops had been computed before.
     ``fresh`` prompt tokens were computed for the first time (or once more, for their logits) and
-    ``recovered`` units again; ``exact`` prompt tokens were found in the cache.
+    ``recovered`` units again; ``exact`` prompt tokens were found in the cache, and ``retriggered``
+    ones at other positions.
     """
 
     fresh: int = 0
@@ -66,12 +69,15 @@ class Tally:
     recovered: int = 0
     restored: int = 0
     exact: int = 0
+    retriggered: int = 0
     length: int = 0
     groups: int = 0
 
-    def found(self, length: int, groups: int) -> None:
-        """The path up to there is in the cache, whoever computed it."""
-        self.exact += max(0, length - self.length)
+    def found(self, length: int, groups: int, displaced: int = 0) -> None:
+        """The path up to there is in the cache; its ``displaced`` last tokens were elsewhere."""
+        new = max(0, length - self.length)
+        self.exact += max(0, new - displaced)
+        self.retriggered += min(new, displaced)
         self.had(length, groups)
 
     def had(self, length: int, groups: int) -> None:
@@ -103,8 +109,9 @@ class EngineStats:
     """Counts since the engine started cold, in tokens and pages.
 
     ``cached`` and ``computed`` split the ``prompt`` tokens of finished requests; ``refreshed`` and
-    ``recovered`` ones are computed besides. Pages were freed of what nobody reads (``dropped``) and
-    of whole paths (``evicted``); ``preemptions`` count requests that had to wait again.
+    ``recovered`` ones are computed besides. Pages were freed of what nobody reads (``dropped``), of
+    position versions (``turned``) and of whole paths (``evicted``). ``preemptions`` count requests
+    that had to wait again.
     """
 
     requests: int = 0
@@ -118,7 +125,9 @@ class EngineStats:
     evicted_pages: int = 0
     pages_free: int = 0
     matched_exact: int = 0
+    matched_retrigger: int = 0
     recovered_tokens: int = 0
     restored_tokens: int = 0
     dropped_pages: int = 0
+    turned_pages: int = 0
     preemptions: int = 0

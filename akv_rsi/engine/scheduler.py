@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -22,32 +21,11 @@ from akv_rsi.config import EngineConfig
 from akv_rsi.engine.attention import Segment
 from akv_rsi.engine.batch import Batch
 from akv_rsi.engine.cache import Cache
-from akv_rsi.engine.dense import DenseGroup
 from akv_rsi.engine.model import Model
 from akv_rsi.engine.prefill import plan
+from akv_rsi.engine.seating import Seatings
 from akv_rsi.engine.sequence import Sequence
 from akv_rsi.errors import ContextLimit
-
-# A group is padded to its longest member; one with this many times the keys starts another.
-STRETCH = 1.25
-# Columns a group keeps for tokens to come, at most.
-ROOM = 64
-# A group with fewer of its members alive, or one too many, is copied anew.
-ALIVE = 0.2
-MAX_GROUPS = 6
-
-
-@dataclass(slots=True)
-class Seating:
-    """A dense group and the sequence in each of its rows; finished ones leave their row empty."""
-
-    group: DenseGroup
-    members: list[Sequence | None]
-
-    @property
-    def alive(self) -> int:
-        """Rows in use."""
-        return sum(member is not None for member in self.members)
 
 
 class Scheduler:
@@ -57,13 +35,12 @@ class Scheduler:
         self._model = model
         self._config = config
         self._cache = cache
-        self._token_bytes = cache.pool.token_bytes
         self.preemptions = 0
         self._waiting: deque[Sequence] = deque()
         self._prefilling: list[Sequence] = []
         self._decoding: list[Sequence] = []
         self._closing: list[Sequence] = []
-        self._seatings: list[Seating] = []
+        self._seatings = Seatings(config.working_set_mib * 2**20 // cache.pool.token_bytes)
 
     def __iter__(self) -> Iterator[Sequence]:
         """All unfinished sequences."""
@@ -123,7 +100,7 @@ class Scheduler:
                 wanted.append(sequence)
                 if not whole:
                     batch.keep([rows[-1].stop - 1])
-        self._seat(batch, complete)
+        self._seatings.seat(batch, complete)
         return batch, wanted
 
     def advance(self, sequence: Sequence) -> None:
@@ -138,8 +115,7 @@ class Scheduler:
     def remove(self, sequence: Sequence) -> None:
         """Takes a sequence out of every queue and off its seat."""
         self._dequeue(sequence)
-        for seating in self._seatings:
-            seating.members = [None if m is sequence else m for m in seating.members]
+        self._seatings.remove(sequence)
 
     def _dequeue(self, sequence: Sequence) -> None:
         for queue in (self._waiting, self._prefilling, self._decoding):
@@ -152,9 +128,8 @@ class Scheduler:
         Its last token has none yet. While its row in a dense group lives, it is computed along with
         the next pass: the next call of the same conversation then finds all of it.
         """
-        seated = any(sequence in seating.members for seating in self._seatings)
         fits = sequence.upcoming_position < self._model.max_positions
-        if seated and sequence.decodes and fits:
+        if sequence in self._seatings and sequence.decodes and fits:
             self._dequeue(sequence)
             self._closing.append(sequence)
         else:
@@ -164,6 +139,8 @@ class Scheduler:
     def _fits(self, sequence: Sequence) -> bool:
         """Whether an empty pool would hold all it can ever need."""
         count = len(sequence.tokens) + sequence.timeline.refreshed(0)
+        if self._cache.copies and (last := sequence.timeline.last_repos(len(sequence.tokens))) >= 0:
+            count += sequence.timeline.applied[last].visibility.attended
         return self._cache.pool.pages_needed(count) <= self._cache.pool.pages
 
     def _admit_alone(self, sequence: Sequence) -> bool:
@@ -200,7 +177,10 @@ class Scheduler:
         self.preemptions += 1
 
     def _plan_decodes(self, batch: Batch) -> list[Sequence]:
-        self._clear_seats()
+        self._seatings.clear()
+        seated = {id(member) for seating in self._seatings for member in seating.members}
+        self._prefilling[:0] = [member for member in self._decoding if id(member) not in seated]
+        self._decoding = [member for member in self._decoding if id(member) in seated]
         wanted: list[Sequence] = []
         for seating in self._seatings:
             alive = [(row, m) for row, m in enumerate(seating.members) if m is not None]
@@ -220,44 +200,3 @@ class Scheduler:
         for sequence in closing:
             self.remove(sequence)
             sequence.release(keep=True)
-
-    def _clear_seats(self) -> None:
-        """Drops groups that are full, sparse or many; their sequences go on from the pool."""
-        keep = [
-            seating
-            for seating in self._seatings
-            if seating.alive >= max(1, ALIVE * len(seating.members)) and seating.group.has_room
-        ]
-        if len(keep) > MAX_GROUPS:
-            keep = []
-        self._seatings = keep
-        seated = {id(member) for seating in keep for member in seating.members}
-        self._prefilling[:0] = [member for member in self._decoding if id(member) not in seated]
-        self._decoding = [member for member in self._decoding if id(member) in seated]
-
-    def _seat(self, batch: Batch, complete: Iterable[tuple[Sequence, Segment]]) -> None:
-        """Copies the keys of sequences that have come to decoding into dense groups."""
-        free = self._config.working_set_mib * 2**20
-        free -= sum(seating.group.columns * self._token_bytes for seating in self._seatings)
-        for bucket in _buckets(complete):
-            room = min(ROOM, max(sequence.room for sequence, _ in bucket))
-            columns = len(bucket) * (len(bucket[-1][1].keys.slots) + room)
-            free -= columns * self._token_bytes
-            if free < 0:
-                break
-            group = batch.seat([segment for _, segment in bucket], room)
-            self._seatings.append(Seating(group, [sequence for sequence, _ in bucket]))
-
-
-def _buckets(
-    complete: Iterable[tuple[Sequence, Segment]],
-) -> list[list[tuple[Sequence, Segment]]]:
-    """The sequences by their number of keys, cut where padding would cost too much."""
-    buckets: list[list[tuple[Sequence, Segment]]] = []
-    for entry in sorted(complete, key=lambda entry: len(entry[1].keys.slots)):
-        size = len(entry[1].keys.slots)
-        if buckets and size <= STRETCH * len(buckets[-1][0][1].keys.slots):
-            buckets[-1].append(entry)
-        else:
-            buckets.append([entry])
-    return buckets

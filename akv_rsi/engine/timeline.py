@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from akv_rsi.engine.node import Groups
 from akv_rsi.errors import OpError
-from akv_rsi.types import Drop, OpHistory, Range
+from akv_rsi.types import Drop, OpHistory, Range, Repos
 from akv_rsi.visibility import Applied, Visibility, check_pinned
 
 
@@ -50,6 +50,17 @@ class Timeline:
         """The tokens recomputed by this and later groups."""
         return sum(
             end - start for applied in self.applied[group:] for start, end in applied.refreshed
+        )
+
+    def last_repos(self, length: int) -> int:
+        """The index of the last group with a Repos before token ``length``; -1 without any."""
+        return max(
+            (
+                group
+                for group, (boundary, ops) in enumerate(self.groups)
+                if boundary < length and any(isinstance(op, Repos) for op in ops)
+            ),
+            default=-1,
         )
 
     def highest_position(self, length: int) -> int:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from akv_rsi.engine.node import GONE, indices
+from akv_rsi.engine.node import EMPTY, GONE, Moved, indices
 from akv_rsi.engine.pool import Ints
 from akv_rsi.visibility import Applied, Visibility
 
@@ -37,6 +37,12 @@ class Keys(NamedTuple):
     positions: Ints
     runs: tuple[DeltaRun, ...]
 
+    @property
+    def deltas(self) -> Ints:
+        """Of each key, how far it stands from where it was rotated."""
+        deltas = np.array([run.delta for run in self.runs], dtype=np.int64)
+        return np.repeat(deltas, [run.end - run.start for run in self.runs])
+
     def head(self, count: int) -> Keys:
         """The first ``count`` of them."""
         if count == len(self.slots):
@@ -55,11 +61,16 @@ class PageEntries(NamedTuple):
 
 
 class View:
-    """The growing view of one sequence of at most ``capacity`` tokens."""
+    """The growing view of one sequence of at most ``capacity`` tokens.
 
-    def __init__(self, capacity: int) -> None:
+    With ``copies`` it also knows the turned copies of keys that the last Repos left, and reads them
+    instead where they are.
+    """
+
+    def __init__(self, capacity: int, copies: bool = False) -> None:
         self._slots = np.zeros(capacity, dtype=np.int64)
         self._births = np.zeros(capacity, dtype=np.int64)
+        self._copies = np.full(capacity if copies else 0, GONE)
         self._state = Visibility()
         self.length = 0
 
@@ -89,20 +100,44 @@ class View:
         self._births[start:end] = births
         self.length = end
 
-    def apply(self, applied: Applied, slots: Ints) -> None:
+    def apply(self, applied: Applied, slots: Ints, moved: Moved | None = None) -> None:
         """Ops, the last so far; their refreshed tokens move to ``slots``, born where they are.
 
-        Tokens behind their boundary may have been appended already, if ``births`` were given.
+        ``moved`` are the copies that their Repos left. Tokens behind their boundary may have been
+        appended already, if ``births`` were given.
         """
         assert applied.visibility.length <= self.length
         self._state = applied.visibility
+        if moved is not None:
+            self._copies[:] = GONE
+            self.copied(*moved)
         if applied.refreshed:
             tokens = indices(applied.refreshed)
             self._slots[tokens] = slots
+            if self._copies.size:
+                self._copies[tokens] = GONE
             for run in self._state.runs:
                 if run.position is not None:
                     inside = tokens[(tokens >= run.start) & (tokens < run.end)]
                     self._births[inside] = inside - run.start + run.position
+
+    def copied(self, tokens: Ints, slots: Ints) -> None:
+        """``tokens`` have copies in ``slots``, turned to where they stand."""
+        self._copies[tokens] = slots
+
+    def displaced(self) -> tuple[Ints, Ints]:
+        """Visible tokens that stand elsewhere than born, without a copy; and how far."""
+        if not self.length:
+            return EMPTY, EMPTY
+        keys = self.keys()
+        deltas = keys.deltas
+        return keys.tokens[deltas != 0], deltas[deltas != 0]
+
+    def copies(self, tokens: Ints) -> Ints:
+        """The slots of the copies that ``tokens`` have."""
+        copies = self._copies[tokens] if self._copies.size else EMPTY
+        slots: Ints = copies[copies != GONE]
+        return slots
 
     def slots(self, tokens: Ints) -> Ints:
         """The slots of ``tokens``."""
@@ -121,6 +156,8 @@ class View:
         total = int(columns[-1])
         tokens = np.arange(total) + np.repeat(starts - columns + sizes, sizes)
         positions = tokens + np.repeat(places - starts, sizes)
+        if self._copies.size:
+            return self._keys_with_copies(tokens, positions)
         # One epoch and consecutive positions: the whole run moved by the same delta.
         deltas = places - self._births[starts]
         last = np.flatnonzero(np.append(deltas[1:] != deltas[:-1], True))
@@ -128,10 +165,19 @@ class View:
         runs = map(DeltaRun, edges[:-1], edges[1:], deltas[last].tolist())
         return Keys(self._slots[tokens], tokens, positions, tuple(runs))
 
+    def _keys_with_copies(self, tokens: Ints, positions: Ints) -> Keys:
+        copies = self._copies[tokens]
+        copied = copies != GONE
+        deltas = np.where(copied, 0, positions - self._births[tokens])
+        last = np.flatnonzero(np.append(deltas[1:] != deltas[:-1], True))
+        edges = [0, *(last + 1).tolist()]
+        runs = map(DeltaRun, edges[:-1], edges[1:], deltas[last].tolist())
+        return Keys(np.where(copied, copies, self._slots[tokens]), tokens, positions, tuple(runs))
+
     def entries(self, page_size: int) -> PageEntries:
         """The page table: one entry per run of visible slots that share page and delta."""
         keys = self.keys()
-        deltas = keys.positions - self._births[keys.tokens]
+        deltas = keys.deltas
         pages, offsets = keys.slots // page_size, keys.slots % page_size
         first = np.ones(len(pages), dtype=bool)
         first[1:] = (pages[1:] != pages[:-1]) | (deltas[1:] != deltas[:-1])

@@ -44,13 +44,19 @@ class EngineMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.engine = engine(
-            pages=PAGES, max_batch=3, chunk_tokens=11, working_set_mib=self.mib, restore_passes=2
+            pages=PAGES,
+            max_batch=3,
+            chunk_tokens=11,
+            working_set_mib=self.mib,
+            restore_passes=2,
+            repos_mode=self.repos_mode,
         )
         self.oracle = engine(pages=PAGES)
         self.open: dict[int, Talk] = {}
         self.done: dict[int, Completion] = {}
 
     mib = 1
+    repos_mode = "view"
 
     @rule(target=talks, seed=st.integers(0, 2), length=st.integers(1, 30))
     def begin(self, seed: int, length: int) -> Talk:
@@ -127,6 +133,13 @@ class PagedMachine(EngineMachine):
     mib = 0
 
 
+class CopyingMachine(EngineMachine):
+    """A Repos leaves copies."""
+
+    mib = 0
+    repos_mode = "copy"
+
+
 def draw_ops(data: st.DataObject, state: Visibility) -> list[Op]:
     """A valid group of ops, or none."""
     end = state.length
@@ -164,3 +177,5 @@ TestEngine = EngineMachine.TestCase
 TestEngine.settings = SETTINGS
 TestPaged = PagedMachine.TestCase
 TestPaged.settings = SETTINGS
+TestCopying = CopyingMachine.TestCase
+TestCopying.settings = SETTINGS

@@ -173,7 +173,7 @@ def test_stale_entries_of_the_eviction_queue_do_not_pile_up() -> None:
     forest = Forest()
     for _ in range(500):
         forest.tree.unlock(forest.put([1, 2, 3]))
-    assert len(forest.tree._evictable) < 100
+    assert len(forest.tree._leaves) < 100
     assert forest.tree.evict(32)
 
 

@@ -78,6 +78,7 @@ def session(name: str, seed: int, rounds: int) -> int:
         max_batch=rng.choice([1, 2, 5]),
         chunk_tokens=rng.choice([1, 5, 13, 2048]),
         restore_passes=rng.choice([0, 0, 20]),
+        repos_mode="copy" if seed % 2 else "view",
     )
     choice = texts(rng)
     for _ in range(rounds):
@@ -87,7 +88,7 @@ def session(name: str, seed: int, rounds: int) -> int:
     return stats.evicted_pages + stats.dropped_pages
 
 
-@pytest.mark.parametrize(("name", "seed"), [("llama3", 4), ("llama3", 6), ("gemma3", 4)])
+@pytest.mark.parametrize(("name", "seed"), [("llama3", 4), ("llama3", 5), ("gemma3", 4)])
 def test_a_random_session(name: str, seed: int) -> None:
     assert session(name, seed, rounds=4) > 0, "a session without eviction proves little"
 

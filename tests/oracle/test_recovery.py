@@ -12,6 +12,7 @@ import pytest
 
 from akv_rsi.engine.engine import Engine
 from akv_rsi.engine.node import way_to
+from akv_rsi.errors import NumericalError
 
 from .harness import Call, engine_for, forced, rows_of
 from .histories import TOLERANCE, Case, distance, telling_case
@@ -82,6 +83,27 @@ def test_a_loss_that_nobody_reads_costs_nothing() -> None:
     call = Call(case.tokens, case.history, 46, 1)
     (done,) = forced(engine, [call])
     assert (done.recovered, done.computed) == (0, 2)
+    assert distance(rows_of(call), call.expected("llama")) <= TOLERANCE
+
+
+def test_a_recovery_that_gave_no_numbers_leaves_none_behind() -> None:
+    """Recovered KV lies on paths that others share: it goes, though the paths stay."""
+    case = telling_case("llama", 0)
+    engine = finished("llama", case)
+    forced(engine, [Call((*case.tokens[:44], 1, 2, 3), case.history, 46, 1)])
+    lose(engine, Random(1), 0.5)
+    bad = case.tokens[45]
+    weight = engine._model.hf.model.embed_tokens.weight
+    right = weight[bad].clone()
+    weight.data[bad] = float("nan")
+    with pytest.raises(NumericalError):
+        engine.generate([Call(case.tokens, case.history, 46, 1).request(0)])
+    engine.check()
+    weight.data[bad] = right
+    assert bad not in case.tokens[:45]
+    call = Call(case.tokens, case.history, 46, 1)
+    (done,) = forced(engine, [call])
+    assert done.recovered > 0
     assert distance(rows_of(call), call.expected("llama")) <= TOLERANCE
 
 
