@@ -41,6 +41,11 @@ _COMMANDS = {
         "Measure by a model what policies do to recorded actions.",
         "akv-rsi fidelity --suite repo --model reference --conversations 8",
     ),
+    "inspect": (
+        "akv_rsi.cli.inspect:inspect",
+        "Look at a run in the terminal: candidates, sources, cache maps.",
+        "akv-rsi inspect runs/20260101-120000-0.8-0",
+    ),
     "export": (
         "akv_rsi.cli.export:export",
         "Write a found policy as a plain Python module.",

@@ -10,11 +10,11 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
-from akv_rsi.cli.audit_page import page
 from akv_rsi.cli.audit_tables import show
 from akv_rsi.cli.names import policy_named
 from akv_rsi.cli.output import print_json
 from akv_rsi.errors import ConfigError
+from akv_rsi.pages.audit import page
 from akv_rsi.policies import library
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.tasks.traces.audit import AuditConfig, TraceAudit, audit_trace

@@ -78,7 +78,7 @@ def search(
     else:
         config = recorded_config(read_config(resume))
     evaluator = make_evaluator(config, workers)
-    store = Store.open(resume) if resume else Store.create(_fresh(runs, config), asdict(config))
+    store = Store.open(resume) if resume else _create(runs, config)
     with store, evaluator, Bars() as bars:
         evaluator.on_episode = lambda _: bars.advance(1)
         bars.say(f"run {store.path}")
@@ -144,6 +144,12 @@ def make_evaluator(config: SearchConfig, workers: int | None) -> Evaluator | Tra
         load_prices(config.prices),
         EvaluatorConfig(workers=count, budget=config.budget),
     )
+
+
+def _create(runs: Path, config: SearchConfig) -> Store:
+    _, chat = find_model(config.model)
+    facts = {"reliable_span": chat.reliable_span}
+    return Store.create(_fresh(runs, config), asdict(config), facts)
 
 
 def _fresh(runs: Path, config: SearchConfig) -> Path:

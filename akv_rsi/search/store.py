@@ -1,8 +1,8 @@
 """A run's directory: its configuration and its events. All else about a run is derived from them.
 
-    <run>/config.json   what was asked for, written once, before anything else
+    <run>/config.json   what was asked for, and facts of its model; written once, first
     <run>/run.sqlite    table ``events``, append-only; one row is one durable step
-    <run>/run.lock      held by the process that writes
+    <run>/run.lock      held by the process that writes, whose id it holds
     <run>/policies/     the candidates' sources, for people; derived
 
 An append is one SQLite transaction (WAL, synchronous), so a process killed at any byte leaves the
@@ -33,6 +33,7 @@ from akv_rsi.errors import RunCorrupt, RunLocked, SealBroken, StoreError
 from akv_rsi.search.codec import dumps, loads
 
 FORMAT = 1
+_FACTS = "facts"
 _SCHEMA = """CREATE TABLE IF NOT EXISTS events (
     seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL,
     attachment BLOB NOT NULL, at REAL NOT NULL, seconds REAL NOT NULL, checksum TEXT NOT NULL)"""
@@ -69,14 +70,20 @@ class Store:
         self._tested: set[str] = set()
 
     @classmethod
-    def create(cls, path: Path, config: Mapping[str, Any]) -> Store:
-        """A new run in the directory ``path``, which must not hold one yet."""
+    def create(
+        cls, path: Path, config: Mapping[str, Any], facts: Mapping[str, Any] | None = None
+    ) -> Store:
+        """A new run in the directory ``path``, which must not hold one yet.
+
+        ``facts`` are what whoever reads it later cannot find out without the model.
+        """
         with _clear_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             if (path / "config.json").exists():
                 raise StoreError(f"{path} already holds a run; continue it with --resume {path}")
             lock = _acquire(path)
-            _write_whole(path / "config.json", json.dumps({"format": FORMAT, **config}, indent=2))
+            content = {"format": FORMAT, **config, _FACTS: dict(facts or {})}
+            _write_whole(path / "config.json", json.dumps(content, indent=2))
             return cls._writer(path, lock)
 
     @classmethod
@@ -135,14 +142,18 @@ class Store:
             row = self._database.execute("SELECT count(*) FROM events").fetchone()
         return int(row[0])
 
-    def events(self, kind: str | None = None) -> Iterator[Event]:
-        """All events in order, or those of one kind. `RunCorrupt` when one is damaged or gone."""
-        where, values = ("", ()) if kind is None else (" WHERE kind = ?", (kind,))
+    def events(self, kind: str | None = None, start: int = 0) -> Iterator[Event]:
+        """The events from number ``start`` on in order, all or those of one kind.
+
+        `RunCorrupt` when one is damaged or gone.
+        """
+        where, values = ("", ()) if kind is None else (" AND kind = ?", (kind,))
         with _clear_errors(self.path):
             rows = self._database.execute(
-                f"SELECT {_COLUMNS} FROM events{where} ORDER BY seq", values
+                f"SELECT {_COLUMNS} FROM events WHERE seq >= ?{where} ORDER BY seq",
+                (start, *values),
             )
-            for expected, row in enumerate(rows):
+            for expected, row in enumerate(rows, start):
                 if row[-1] != _checksum(row[:-1]) or (kind is None and row[0] != expected):
                     raise RunCorrupt(
                         f"{self.path}: event {row[0]} is damaged; the run cannot be used"
@@ -202,6 +213,18 @@ class Store:
 
 def read_config(path: Path) -> dict[str, Any]:
     """The configuration of the run in ``path``; `StoreError` when there is none."""
+    config = _read_config(path)
+    config.pop(_FACTS, None)
+    return config
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """What the run recorded of its model; empty where it recorded nothing. Errors as before."""
+    facts: dict[str, Any] = _read_config(path).get(_FACTS, {})
+    return facts
+
+
+def _read_config(path: Path) -> dict[str, Any]:
     try:
         config: dict[str, Any] = json.loads((path / "config.json").read_text())
     except FileNotFoundError as error:
@@ -227,6 +250,15 @@ def is_locked(path: Path) -> bool:
     return False
 
 
+def owner(path: Path) -> int | None:
+    """The id of the process that writes the run in ``path``, while one does."""
+    try:
+        text = (path / "run.lock").read_text()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() and is_locked(path) else None
+
+
 def _acquire(path: Path) -> IO[str]:
     """The run's lock: POSIX, so that it dies with this process and no worker inherits it."""
     lock = (path / "run.lock").open("a")
@@ -235,6 +267,9 @@ def _acquire(path: Path) -> IO[str]:
     ):  # a reader that looks whether the run is locked holds it for an instant
         with suppress(BlockingIOError, PermissionError):
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
             return lock
         time.sleep(0.05 * attempt)
     lock.close()

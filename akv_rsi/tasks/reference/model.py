@@ -1,18 +1,15 @@
-"""The reference agent's architecture and vocabulary: what a folder of weights is made from."""
+"""The reference agent: where it lies, its vocabulary and its span. No weights, no torch."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from akv_rsi.tasks.agent import UNKNOWN, WordFormat, vocabulary
 from akv_rsi.tasks.suites import BUILT_IN, load_suite
 from akv_rsi.tasks.suites.words import NOISE, VALUES
 from akv_rsi.tasks.suites.world import ScriptedSuite
-
-if TYPE_CHECKING:
-    from transformers import LlamaConfig
 
 TRAINED_SPAN = 512
 # A turn's new text and its answer must still fit behind what is kept.
@@ -41,31 +38,6 @@ def reference_vocabulary() -> dict[str, int]:
         texts = [skin.system, skin.goal, skin.search, skin.view, skin.put, skin.repair]
         words.extend(" ".join([*texts, *skin.poll, *skin.attempt]).split())
     return vocabulary(words)
-
-
-def reference_config(words: int, rope_theta: float) -> LlamaConfig:
-    """A Llama of about two million parameters with one KV head, for speed on a CPU.
-
-    Its one head is wide: looking a word up by its name needs dimensions that rotate little over the
-    span, and with 64 of them and a theta of 10,000 there were too few to tell 500 words apart.
-    """
-    from transformers import LlamaConfig
-
-    return LlamaConfig(
-        vocab_size=words,
-        hidden_size=192,
-        intermediate_size=512,
-        num_hidden_layers=4,
-        num_attention_heads=3,
-        num_key_value_heads=1,
-        head_dim=128,
-        rope_parameters={"rope_type": "default", "rope_theta": rope_theta},
-        max_position_embeddings=4096,  # it runs past the span it was trained on, and fails there
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
 
 
 def tokenizer_file(words: dict[str, int]) -> dict[str, Any]:

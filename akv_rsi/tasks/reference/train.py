@@ -27,10 +27,10 @@ from torch import Tensor
 from transformers import AttentionInterface, LlamaForCausalLM
 
 from akv_rsi.tasks.agent import WordFormat
+from akv_rsi.tasks.reference.architecture import reference_config
 from akv_rsi.tasks.reference.lessons import Lesson, Plan, Style, write_lesson, write_recap
 from akv_rsi.tasks.reference.model import (
     TRAINED_SPAN,
-    reference_config,
     reference_vocabulary,
     save_tokenizer,
     scripted_suites,

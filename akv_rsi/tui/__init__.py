@@ -1,0 +1,1 @@
+"""The inspector: a Textual app over small widgets that only reads the run store."""

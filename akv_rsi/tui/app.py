@@ -1,0 +1,127 @@
+"""The inspector's app: tabs over one run, and what all of them share."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Footer, Static, TabbedContent, TabPane
+
+from akv_rsi.errors import StoreError
+from akv_rsi.insight.run import Run
+from akv_rsi.tui.help import Help
+from akv_rsi.tui.look import name_of
+from akv_rsi.tui.pane import Pane, Shown
+from akv_rsi.tui.panes.archive import ArchivePane
+from akv_rsi.tui.panes.map import MapPane
+from akv_rsi.tui.panes.policy import PolicyPane
+
+PANES: dict[str, tuple[str, type[Pane]]] = {
+    "archive": ("Archive", ArchivePane),
+    "policy": ("Policy", PolicyPane),
+    "map": ("Cache map", MapPane),
+}
+
+
+class Inspector(App[None]):
+    """Looks at one run. ``follow`` reads what is added, once a second."""
+
+    TITLE = "akv-rsi"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #where { height: 1; padding: 0 1; background: $primary-darken-2; color: $text; }
+    TabbedContent { height: 1fr; }
+    TabPane { padding: 0; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(str(number), f"tab('{name}')", label, show=False)
+            for number, (name, (label, _)) in enumerate(PANES.items(), 1)
+        ),
+        Binding("question_mark", "help", "Help"),
+        Binding("t", "theme", "Light/dark", show=False),
+        Binding("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, run: Run, follow: bool = False) -> None:
+        super().__init__()
+        self.shown = Shown.first(run)
+        self.follow = follow
+
+    def compose(self) -> ComposeResult:
+        """Where we are, the tabs, the keys."""
+        yield Static(id="where", markup=False)
+        with TabbedContent(initial=next(iter(PANES))):
+            for number, (name, (label, pane)) in enumerate(PANES.items(), 1):
+                with TabPane(f"{number} {label}", id=name):
+                    yield pane()
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """The first screen; and the next look at the store, if it is followed."""
+        self._tell()
+        if self.follow:
+            self.set_interval(1.0, self.read)
+
+    @property
+    def pane(self) -> Pane:
+        """The screen in front."""
+        tabs = self.query_one(TabbedContent)
+        return tabs.get_pane(tabs.active).query_one(Pane)
+
+    @on(TabbedContent.TabActivated)
+    def activated(self) -> None:
+        """A screen comes to the front."""
+        self.pane.show()
+        self.pane.query("Lines, MapGrid").first().focus()
+
+    @on(Pane.Look)
+    def look(self, event: Pane.Look) -> None:
+        """Something else is looked at."""
+        shown = self.shown
+        shown.policy, shown.partner = event.policy or shown.policy, event.partner or shown.partner
+        shown.task = event.task or shown.task
+        shown.settle()
+        self._tell()
+        if event.tab:
+            self.action_tab(event.tab)
+        else:
+            self.pane.looked()
+
+    @work(exclusive=True, thread=True)
+    def read(self) -> None:
+        """What was added to the store; a failure is told, and what was read stays."""
+        try:
+            added = self.shown.run.refresh()
+        except StoreError as error:
+            self.call_from_thread(self.notify, str(error), severity="error")
+            return
+        if added:
+            self.call_from_thread(self._added)
+
+    def _added(self) -> None:
+        self._tell()
+        self.pane.show()
+
+    def _tell(self) -> None:
+        shown, run = self.shown, self.shown.run
+        words = [f"{run.name}, {run.state}", name_of(run, shown.policy)]
+        words[1] += f" against {name_of(run, shown.partner)}"
+        if shown.task is not None:
+            words.append(f"{shown.task.suite}/{shown.task.seed}")
+        self.query_one("#where", Static).update(" · ".join(words))
+
+    def action_tab(self, name: str) -> None:
+        """Brings a screen to the front."""
+        self.query_one(TabbedContent).active = name
+
+    def action_help(self) -> None:
+        """What this screen shows, and every key."""
+        self.push_screen(Help(self.pane))
+
+    def action_theme(self) -> None:
+        """Light or dark."""
+        self.theme = "textual-light" if self.current_theme.dark else "textual-dark"
+        self.pane.show()

@@ -1,0 +1,1 @@
+"""The screens of the inspector, one a file."""

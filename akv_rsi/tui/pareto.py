@@ -1,0 +1,75 @@
+"""Accuracy over cost as a plot of characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual_plotext import PlotextPlot
+
+from akv_rsi.insight.run import Run
+from akv_rsi.insight.seen import Seen, Standing
+from akv_rsi.tasks.episode import Split
+
+# Mark, and colour by its number in the terminal's own palette of 256: clear on dark and on light.
+_MARKS = {
+    "search": ("●", 33),
+    "best-of-n": ("▲", 166),
+    "baselines": ("■", 65),
+    "keep everything": ("K", 161),
+    "oracle": ("O", 35),
+    "selected": ("◆", 199),
+}
+
+
+class Pareto(PlotextPlot):
+    """The policies of a split: which arm each is of, the budget, the front, and the references."""
+
+    DEFAULT_CSS = "Pareto { min-width: 30; }"
+
+    def draw(self, run: Run, rows: Sequence[Seen], split: Split, selected: Seen) -> None:
+        """Draws anew."""
+        plot, groups = self.plt, _groups(run, rows, split)
+        plot.clear_data()
+        plot.clear_figure()
+        front = pareto_front([p for points in groups.values() for p in points])
+        if len(front) > 1:
+            plot.plot([p[0] for p in front], [p[1] for p in front], color=244, marker="·")
+        marked = {**groups}
+        for name, seen in (("keep everything", run.full), ("oracle", run.oracle)):
+            if standing := run.standing(seen, split):
+                marked[name] = [_point(standing)]
+        if standing := run.standing(selected, split):
+            marked["selected"] = [_point(standing)]
+        for name, points in marked.items():
+            mark, colour = _MARKS.get(name, ("●", 244))
+            xs, ys = zip(*points, strict=True)
+            plot.scatter(xs, ys, marker=mark, color=colour, label=name)
+        plot.vline(run.budget, color=161)
+        plot.xlabel("cost ratio (the line is the budget)")
+        plot.title(f"accuracy on {split} tasks")
+        self.refresh()
+
+
+def _point(standing: Standing) -> tuple[float, float]:
+    return standing.ratio, standing.accuracy
+
+
+def _groups(run: Run, rows: Sequence[Seen], split: Split) -> dict[str, list[tuple[float, float]]]:
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for seen in rows:
+        if standing := run.standing(seen, split):
+            groups.setdefault(seen.origin or "search", []).append(_point(standing))
+    return groups
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that none beats in both, the cheapest first.
+
+    >>> pareto_front([(0.5, 0.4), (0.6, 0.3), (0.7, 0.9)])
+    [(0.5, 0.4), (0.7, 0.9)]
+    """
+    front: list[tuple[float, float]] = []
+    for x, y in sorted(set(points), key=lambda p: (p[0], -p[1])):
+        if not front or y > front[-1][1]:
+            front.append((x, y))
+    return front

@@ -1,0 +1,144 @@
+"""The inspector driven by a pilot: every screen, narrow and wide; snapshots of some."""
+
+import asyncio
+
+import pytest
+
+from akv_rsi.insight.run import Run
+from akv_rsi.tui.app import PANES, Inspector
+from akv_rsi.tui.help import Help
+from akv_rsi.tui.lines import Lines
+from akv_rsi.tui.pareto import Pareto
+from akv_rsi.tui.table import Table
+
+NARROW, WIDE = (80, 24), (200, 60)
+
+
+def drive(run, size, steps, follow=False):
+    """Runs ``steps(app, pilot)`` inside the app."""
+
+    async def inside():
+        app = Inspector(run, follow)
+        async with app.run_test(size=size) as pilot:
+            await settle(app, pilot)
+            await steps(app, pilot)
+
+    asyncio.run(inside())
+
+
+async def settle(app, pilot):
+    await app.workers.wait_for_complete()
+    await pilot.pause()
+
+
+async def press(app, pilot, *keys):
+    for key in keys:
+        await pilot.press(key)
+    await settle(app, pilot)
+
+
+def text(widget):
+    """What a list of lines shows."""
+    rows = (widget.render_line(y) for y in range(widget.size.height))
+    return "\n".join("".join(segment.text for segment in strip) for strip in rows)
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE])
+def test_every_screen_comes_up_with_help(recorded, size):
+    async def steps(app, pilot):
+        for number, name in enumerate(PANES, 1):
+            await press(app, pilot, str(number))
+            assert app.query_one("TabbedContent").active == name
+            assert isinstance(app.pane, PANES[name][1])
+            await press(app, pilot, "question_mark")
+            assert isinstance(app.screen, Help)
+            await press(app, pilot, "escape")
+            assert not isinstance(app.screen, Help)
+
+    drive(recorded, size, steps)
+
+
+def test_the_table_is_sorted_filtered_and_opened(recorded):
+    async def steps(app, pilot):
+        table = app.pane.query_one(Table)
+        values = [recorded.standing(seen).accuracy for seen in table.rows]
+        assert values == sorted(values, reverse=True)
+        await press(app, pilot, "s", "s")
+        ratios = [recorded.standing(seen).ratio for seen in table.rows]
+        assert table.sort.startswith("95%") or ratios == sorted(ratios, reverse=True)
+        everyone = len(table.rows)
+        await press(app, pilot, "slash", *"truncate", "enter")
+        assert {seen.spec.name for seen in table.rows} == {"truncate"}
+        await press(app, pilot, "escape")
+        assert len(table.rows) == everyone
+        await press(app, pilot, "a")
+        assert len(table.rows) == len(recorded.policies)
+        await press(app, pilot, "home", "down", "enter")
+        assert app.query_one("TabbedContent").active == "policy"
+        assert app.shown.policy is table.rows[1]
+
+    drive(recorded, NARROW, steps)
+
+
+def test_narrow_screens_leave_columns_out_and_wide_ones_show_the_plot(recorded):
+    async def narrow(app, pilot):
+        assert not app.pane.query_one(Pareto).display
+        await press(app, pilot, "p")
+        assert app.pane.query_one(Pareto).display
+        assert not app.pane.query_one(Table).display
+
+    async def wide(app, pilot):
+        assert app.pane.query_one(Pareto).display
+        assert "from" in str(app.pane.query_one("Table > Static").render())
+
+    drive(recorded, NARROW, narrow)
+    drive(recorded, WIDE, wide)
+
+
+def test_a_click_on_a_name_sorts_and_a_click_on_a_line_selects(recorded):
+    async def steps(app, pilot):
+        table = app.pane.query_one(Table)
+        await pilot.click("Table > Static", offset=(2, 0))
+        assert table.sort == "policy"
+        await press(app, pilot, "home")
+        await pilot.click(table.lines, offset=(4, 5))
+        await settle(app, pilot)
+        assert app.shown.policy is table.rows[5]
+
+    drive(recorded, NARROW, steps)
+
+
+def test_the_source_its_facts_and_a_diff(recorded):
+    async def steps(app, pilot):
+        await press(app, pilot, "2")
+        assert "def policy(ctx: Context)" in text(app.pane.query_one("#source"))
+        facts = text(app.pane.query_one("#facts"))
+        assert "Scores, with 95% intervals" in facts
+        assert "Parity: alike" in facts
+        await press(app, pilot, "d")
+        shown = text(app.pane.query_one("#source"))
+        assert "->" in shown
+        assert "\n+" in shown
+
+    drive(recorded, WIDE, steps)
+
+
+def test_light_and_dark(recorded):
+    async def steps(app, pilot):
+        assert app.current_theme.dark
+        await press(app, pilot, "t")
+        assert not app.current_theme.dark
+
+    drive(recorded, NARROW, steps)
+
+
+def test_a_run_with_nothing_in_it_yet_says_so(copy):
+    (copy / "run.sqlite").unlink()
+
+    async def steps(app, pilot):
+        for number in range(1, len(PANES) + 1):
+            await press(app, pilot, str(number))
+        await press(app, pilot, "1")
+        assert "no policy has been run yet" in text(app.pane.query_one(Lines))
+
+    drive(Run(copy), NARROW, steps)
