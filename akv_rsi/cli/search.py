@@ -147,8 +147,8 @@ def make_evaluator(config: SearchConfig, workers: int | None) -> Evaluator | Tra
 
 
 def _create(runs: Path, config: SearchConfig) -> Store:
-    _, chat = find_model(config.model)
-    facts = {"reliable_span": chat.reliable_span}
+    span = config.span if config.traces else find_model(config.model)[1].reliable_span
+    facts = {"reliable_span": span}
     return Store.create(_fresh(runs, config), asdict(config), facts)
 
 

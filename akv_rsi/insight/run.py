@@ -131,9 +131,7 @@ class Run:
         `StoreError` for a run that is too old to have recorded it, unless its model is ours.
         """
         span = read_facts(self.path).get("reliable_span")
-        if self.config.traces:
-            span = self.config.span
-        elif span is None and self.config.model == "reference":
+        if span is None and self.config.model == "reference":
             span = RELIABLE_SPAN
         if span is None:
             raise StoreError(f"{self.path} did not record the reliable span of its model")
