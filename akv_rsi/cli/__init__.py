@@ -46,6 +46,11 @@ _COMMANDS = {
         "Look at a run in the terminal: candidates, sources, cache maps.",
         "akv-rsi inspect runs/20260101-120000-0.8-0",
     ),
+    "recall": (
+        "akv_rsi.cli.recall:recall",
+        "Ask a model for facts of long transcripts under cache operations.",
+        "akv-rsi recall --model model.gguf --length 1000",
+    ),
     "export": (
         "akv_rsi.cli.export:export",
         "Write a found policy as a plain Python module.",

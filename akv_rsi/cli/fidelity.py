@@ -25,8 +25,9 @@ from akv_rsi.tasks.load import find_model, load_engine
 from akv_rsi.tasks.script import demonstrate
 from akv_rsi.tasks.suites import load_suite, task_refs
 from akv_rsi.tasks.traces.calibrate import calibrate
+from akv_rsi.tasks.traces.corpus import WHOLE
 from akv_rsi.tasks.traces.draft import Options
-from akv_rsi.tasks.traces.fidelity import Fidelity, script_of
+from akv_rsi.tasks.traces.fidelity import Fidelity
 from akv_rsi.tasks.traces.fidelity_rows import fidelity_rows
 from akv_rsi.tasks.traces.model import Modelled
 from akv_rsi.tasks.traces.model import model as model_of
@@ -35,12 +36,11 @@ from akv_rsi.tasks.traces.read import Reading, find_files
 from akv_rsi.tasks.traces.redact import mask
 from akv_rsi.tasks.traces.redact import redact as redacted
 from akv_rsi.tasks.traces.replays import Setting
+from akv_rsi.tasks.traces.scripts import script_of
 
 MAX_TURNS = 200
 MOST_SHOWN = 5
 _GAPS = ("gap_per_token", "gap_per_call")
-# Texts whole: what is cut would be other tokens.
-_WHOLE = Options(texts=5000, clip=1 << 20)
 
 
 def fidelity(
@@ -104,7 +104,7 @@ def fidelity(
 
 
 def _of_files(paths: Sequence[str]) -> Iterator[Modelled]:
-    for trace in Reading(find_files(paths), _WHOLE):
+    for trace in Reading(find_files(paths), Options(clip=WHOLE)):
         yield from model_of(trace, calibrate(trace))
 
 

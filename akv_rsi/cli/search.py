@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from akv_rsi.cli.output import Bars, interval, print_json, rows_table
-from akv_rsi.cli.trace_search import asked_on_traces, trace_evaluator
+from akv_rsi.cli.trace_search import NO_MODEL, asked_on_traces, trace_evaluator
 from akv_rsi.config import EngineConfig
 from akv_rsi.errors import ConfigError
 from akv_rsi.search.config import QUICK, SearchConfig, recorded_config
@@ -21,7 +21,7 @@ from akv_rsi.search.report import SearchReport
 from akv_rsi.search.store import Store, read_config
 from akv_rsi.tasks.cost import load_prices
 from akv_rsi.tasks.evaluator import Evaluator, EvaluatorConfig
-from akv_rsi.tasks.load import find_model, load_agent
+from akv_rsi.tasks.load import REFERENCE, find_model, load_agent
 from akv_rsi.tasks.suites import BUILT_IN, load_suite
 from akv_rsi.tasks.traces.evaluator import TraceEvaluator
 
@@ -32,7 +32,7 @@ def search(
     seed: int = 0,
     suite: tuple[str, ...] = BUILT_IN,
     traces: tuple[str, ...] = (),
-    model: str = "reference",
+    model: str | None = None,
     prices: str = "claude",
     proposer: str = "grammar",
     episodes: int | None = None,
@@ -54,8 +54,10 @@ def search(
         seed: Of the search; the same seed gives the same archive.
         suite: repo, web, tools, or package.module:factory of your own; may be repeated.
         traces: Search on the recorded transcripts in this file or folder instead of a suite; may be
-            repeated. Needs no model: re-reads and mentions of what a policy dropped are its losses.
-        model: reference, a folder with a model, a .gguf file, or a hub id.
+            repeated. Without a model, re-reads and mentions of what a policy dropped are its
+            losses; with one, what it finds less likely.
+        model: reference, a folder with a model, a .gguf file, or a hub id. Default: reference, or
+            none with --traces.
         prices: claude, deepseek, gpt, gpu, or a .json file.
         proposer: Who thinks of new policies.
         episodes: Task episodes that each of search, best-of-N and hand-written policies may spend.
@@ -68,12 +70,13 @@ def search(
         json: Print the result as JSON.
     """
     if resume is None:
+        model = model or (NO_MODEL if traces else REFERENCE)
         asked = {"budget": budget, "seed": seed, "suites": suite, "model": model}
         asked |= {"prices": prices, "proposer": proposer, "full": full, "span": span}
         if traces and suite != BUILT_IN:
             raise ConfigError("--traces and --suite exclude each other")
         if traces:
-            asked |= asked_on_traces(traces, prices, seed, quick)
+            asked |= asked_on_traces(traces, prices, seed, model, span, quick)
         config = _configure(asked, episodes, quick)
     else:
         config = recorded_config(read_config(resume))

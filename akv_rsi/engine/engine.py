@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
+from itertools import accumulate, count, pairwise
 
 import numpy as np
 import torch
@@ -176,6 +176,32 @@ class Engine:
         """``[vocabulary]`` logits after the prompt, through the cache and into it."""
         sequence = self._sequence(next(self._numbers), request)
         return self._observe(sequence, [sequence.prompt], keep=True)[-1]
+
+    def tails(self, requests: Sequence[Request], count: int) -> list[Tensor]:
+        """``[count, vocabulary]`` logits of each prompt's last tokens, all computed in one pass.
+
+        Through the cache and into it. `EngineError` when some of those tokens are cached already:
+        then nothing would be computed for them.
+        """
+        sequences = [self._sequence(next(self._numbers), request) for request in requests]
+        lane = Scheduler(self._model, self._config, self._cache)
+        logits: Tensor | None = None
+        try:
+            for sequence in sequences:
+                if not sequence.admit():
+                    raise ContextLimit(f"it needs more than {self._pool.free_pages} free pages")
+                lane.advance(sequence)
+            batch, complete = lane.plan(whole=True)
+            if len(complete) < len(sequences):
+                raise ContextLimit(f"{len(sequences)} prompts need more pages than there are")
+            logits = self._model.forward(batch)
+        finally:
+            for sequence in sequences:
+                sequence.release(keep=logits is not None)
+        ends = list(accumulate(sequence.tally.fresh for sequence in sequences))
+        if any(high - low < count for low, high in pairwise([0, *ends])):
+            raise EngineError(f"some of the last {count} tokens are cached")
+        return [logits[end - count : end] for end in ends]
 
     def _observe(
         self,

@@ -32,8 +32,9 @@ class SearchConfig:
     ``evidence`` says whether the search criticises its candidates, at the cost of some episodes.
 
     With ``traces``, paths of recorded transcripts, the tasks are those conversations, told policies
-    as ``span`` reliable tokens; ``found_on`` says in a line what they are. Without a ``model`` then
-    the risk that `akv_rsi.tasks.traces.objective.Risk` sees stands for the accuracy.
+    as ``span`` reliable tokens; ``found_on`` says in a line what they are. The share of calls kept
+    then stands for the accuracy, by the ``model``'s judgement or, without one, by the risk that
+    `akv_rsi.tasks.traces.objective.Risk` sees.
     """
 
     budget: float = 0.8

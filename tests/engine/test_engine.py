@@ -192,3 +192,17 @@ def test_scores_are_the_log_probabilities_of_what_follows(cuts: tuple[int, ...])
     assert torch.allclose(tested.scores(TEXT, EDITED, cuts), expected, atol=1e-5)
     tested.check()
     assert tested.stats().pages_free == tested._config.pages
+
+
+def test_tails_of_one_pass_are_those_of_passes_of_their_own() -> None:
+    tested = engine()
+    tested.next_logits(Request(TEXT[:42], EDITED))
+    ends = [(*TEXT[:42], *TEXT[50 - i : 58 - i]) for i in range(5)]
+    found = tested.tails([Request(tokens, EDITED) for tokens in ends], 3)
+    for tokens, tail in zip(ends, found, strict=True):
+        assert torch.allclose(tail, tested.logits(tokens, EDITED)[-3:], atol=1e-4)
+    tested.check()
+    (done,) = tested.generate([Request((*TEXT[:42], 5), EDITED, max_new_tokens=1)])
+    assert (done.cached, done.computed) == (42, 1)
+    with pytest.raises(EngineError, match="are cached"):
+        tested.tails([Request(TEXT[:42], EDITED)], 3)

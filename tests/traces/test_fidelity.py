@@ -23,10 +23,11 @@ from akv_rsi.tasks.script import demonstrate
 from akv_rsi.tasks.suites import load_suite
 from akv_rsi.tasks.traces.calibrate import calibrate
 from akv_rsi.tasks.traces.draft import Options
-from akv_rsi.tasks.traces.fidelity import Fidelity, ModelObjective, Script, script_of
+from akv_rsi.tasks.traces.fidelity import Fidelity, ModelObjective
 from akv_rsi.tasks.traces.model import Modelled, model
 from akv_rsi.tasks.traces.read import Reading
 from akv_rsi.tasks.traces.replays import Replayed, Replayer, Setting
+from akv_rsi.tasks.traces.scripts import Script, script_of
 from akv_rsi.types import OpHistory
 from akv_rsi.visibility import Visibility
 

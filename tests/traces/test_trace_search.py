@@ -275,3 +275,15 @@ def test_an_empty_prompt_is_no_obstacle() -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         load_corpus(["nowhere"], DEEPSEEK, 1, 0)
     assert conversation(["a"])
+
+
+@pytest.mark.slow
+def test_a_model_can_judge_instead(
+    capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path
+) -> None:
+    assert searched(folder, tmp_path / "runs", "--model", "reference") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert "fidelity by reference" in report["found_on"]
+    assert report["keep_everything"]["test"]["accuracy"] == 1.0
+    assert 0 < report["best"]["test"]["accuracy"] <= 1.0
+    assert report["best"]["test"]["cost_ratio"] < 1.0

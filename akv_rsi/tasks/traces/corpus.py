@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -21,6 +21,7 @@ from akv_rsi.tasks.traces.provider import Tariff, asked_of
 from akv_rsi.tasks.traces.read import Reading, find_files
 from akv_rsi.tasks.traces.trace import Trace
 
+WHOLE = 1 << 20  # characters of a text: what is cut would be other tokens
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 FEWEST_CALLS = 5  # fewer leave a policy nothing to decide
 FEWEST = 2 * len(SPLITS)  # an interval needs two conversations in each split
@@ -56,18 +57,27 @@ class Corpus:
         return self.splits[task.split][task.seed - FIRST_SEED[task.split]]
 
 
-def load_corpus(paths: Sequence[str], tariff: Tariff, work: int, seed: int) -> Corpus:
+def load_corpus(
+    paths: Sequence[str],
+    tariff: Tariff,
+    work: int,
+    seed: int,
+    prepare: Callable[[Modelled], Modelled | None] | None = None,
+) -> Corpus:
     """The conversations in ``paths`` that a search can use, dealt into splits.
 
     Split by conversation, never by call, and every conversation once, in however many formats it is
     there. Each split gets its share of the dear ones; ``seed`` says who goes where. Long ones are
-    cut as ``work`` says: see `affordable`. `ConfigError` when there are too few.
+    cut as ``work`` says: see `affordable`. ``prepare`` makes of a context what is to be searched
+    on, given its whole text; None leaves it out. `ConfigError` when there are too few.
     """
-    reading = Reading(find_files(paths), Options())
+    reading = Reading(find_files(paths), Options(clip=WHOLE) if prepare else Options())
     items, formats, unfit = list[Item](), Counter[str](), Counter[str]()
     seen: set[int] = set()
     for trace in reading:
         contexts = model(trace, calibrate(trace))
+        if prepare:
+            contexts = [one for context in contexts if (one := prepare(context)) is not None]
         if why := _unfit(trace, contexts, seen):
             unfit[why] += 1
             continue
@@ -90,7 +100,7 @@ def load_corpus(paths: Sequence[str], tariff: Tariff, work: int, seed: int) -> C
 
 def _unfit(trace: Trace, contexts: Sequence[Modelled], seen: set[int]) -> str:
     """Why a conversation cannot serve; empty if it can. ``seen`` holds what is there already."""
-    if trace.calls < FEWEST_CALLS:
+    if sum(len(one.times) for one in contexts) < FEWEST_CALLS:
         return f"with fewer than {FEWEST_CALLS} calls"
     if any(flag in trace.flags for flag in NOT_FOR_POLICIES):
         return "in which a harness speaks for the agent"

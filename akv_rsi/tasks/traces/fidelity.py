@@ -8,9 +8,8 @@ is compared. One pass scores all calls of a context, since ops only change what 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
@@ -18,13 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akv_rsi.errors import OpError
-from akv_rsi.policies.resident import AGENT_KINDS
-from akv_rsi.tasks.agent import ChatFormat
-from akv_rsi.tasks.environment import Message
 from akv_rsi.tasks.traces.model import Modelled
 from akv_rsi.tasks.traces.objective import Judged
 from akv_rsi.tasks.traces.replays import Replayed
-from akv_rsi.types import Call, Drop, Op, OpHistory, Range, Segment, Trajectory, Usage
+from akv_rsi.tasks.traces.scripts import Script
+from akv_rsi.types import Drop, Op, OpHistory, Range, Segment, Usage
 
 Floats = NDArray[np.float64]
 # The logits of so many tokens are held at once.
@@ -39,65 +36,6 @@ class Scores(Protocol):
     def scores(self, tokens: Sequence[int], history: OpHistory, cuts: Sequence[int]) -> Any:
         """The log-probability of all tokens but the first, each given those before it."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A recorded context in the tokens of a model: ``context`` counts them, segment by segment.
-
-    ``header`` leading tokens of the agent's messages are the format's, not the agent's.
-    """
-
-    context: Modelled
-    tokens: tuple[int, ...]
-    header: int
-
-    def spoken(self, number: int) -> list[Range]:
-        """What the agent itself wrote in call ``number``."""
-        call = self.context.trajectory.calls[number]
-        return [
-            (segment.start + self.header, segment.end)
-            for segment in self.context.trajectory.segments
-            if call.prompt <= segment.start < call.prompt + call.output
-            and segment.kind in AGENT_KINDS
-            and segment.start + self.header < segment.end
-        ]
-
-
-def script_of(context: Modelled, chat: ChatFormat, limit: int) -> Script | None:
-    """``context`` in the tokens of ``chat``, its first calls within ``limit`` tokens.
-
-    What a file does not hold (a hidden prefix) is left out. None when not even two calls fit.
-    """
-    old = context.trajectory
-    tokens, segments, ends = list[int](), list[Segment](), [0]
-    for segment in old.segments:
-        if segment.text:
-            said = Message(segment.kind, segment.text, segment.tool, segment.call)
-            encoded = chat.encode(said)
-            start = len(tokens)
-            tokens += encoded
-            segments.append(
-                replace(segment, id=len(segments), start=start, end=start + len(encoded))
-            )
-        ends.append(len(tokens))
-    borders = [0, *(segment.end for segment in old.segments)]
-    calls, reused = list[Call](), 0
-    for call in old.calls:
-        # A header may be part of the prompt, and a marker that was not sampled follows the answer.
-        prompt = ends[bisect_right(borders, call.prompt) - 1]
-        end = ends[bisect_left(borders, call.prompt + call.output)]
-        if end > limit:
-            break
-        calls.append(Call(prompt, reused, end - prompt))
-        reused = end
-    if len(calls) < 2:
-        return None
-    kept = tuple(segment for segment in segments if segment.end <= reused)
-    trajectory = Trajectory(old.id, kept, tuple(calls), old.source)
-    count = len(calls)
-    one = Modelled(trajectory, context.cause, context.times[:count], (0,) * count)
-    return Script(one, tuple(tokens[:reused]), len(chat.prompt()))
 
 
 class CallScore(NamedTuple):

@@ -9,10 +9,11 @@ from typing import Any
 from akv_rsi.errors import AkvError
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.tasks import stats
-from akv_rsi.tasks.traces.fidelity import CallScore, Fidelity, Hurt, Script
+from akv_rsi.tasks.traces.fidelity import CallScore, Fidelity, Hurt
 from akv_rsi.tasks.traces.policy_costs import bill_context
 from akv_rsi.tasks.traces.provider import Tariff
 from akv_rsi.tasks.traces.replays import Replayer, Setting
+from akv_rsi.tasks.traces.scripts import Script
 
 MOST_LISTED = 5
 
