@@ -219,7 +219,8 @@ def _set_visible(runs: Sequence[Run], op: Drop | Restore, visible: bool) -> list
             while passed < len(edges) and edges[passed] <= start:
                 passed += 1
             stop = min(run.end, edges[passed]) if passed < len(edges) else run.end
-            piece = run.cut(start, stop)
+            whole = start == run.start and stop == run.end
+            piece = run if whole else run.cut(start, stop)
             if passed % 2:
                 if piece.visible is visible:
                     state = "visible" if visible else "dropped"
@@ -242,10 +243,10 @@ def _split(runs: Iterable[Run], start: int, end: int) -> list[Run]:
     """The runs, cut so that none crosses ``start`` or ``end``."""
     out: list[Run] = []
     for run in runs:
-        edges = [edge for edge in (start, end) if run.start < edge < run.end]
-        if not edges:
+        if run.end <= start or end <= run.start:
             out.append(run)
             continue
+        edges = [edge for edge in (start, end) if run.start < edge < run.end]
         edges = [run.start, *edges, run.end]
         out.extend(run.cut(low, high) for low, high in pairwise(edges))
     return out
