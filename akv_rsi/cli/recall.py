@@ -7,11 +7,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from akv_rsi.cli.names import policy_named
 from akv_rsi.cli.output import interval, print_json
 from akv_rsi.config import EngineConfig
 from akv_rsi.errors import ConfigError
 from akv_rsi.tasks.load import find_model, load_engine
 from akv_rsi.tasks.recall.measure import measure
+from akv_rsi.tasks.recall.policy import by_policy
 from akv_rsi.tasks.recall.table import FULL, rows
 from akv_rsi.tasks.recall.variants import STUDY, VARIANTS
 
@@ -23,6 +25,7 @@ def recall(
     questions: int = 100,
     variant: tuple[str, ...] = (),
     study: bool = False,
+    policy: tuple[str, ...] = (),
     pages: int = 2048,
     json: bool = False,
 ) -> None:
@@ -37,6 +40,8 @@ def recall(
         questions: How many questions about noted facts a cell has at least.
         variant: Only this one (beside full); may be repeated. Default: all.
         study: Also refresh parts of the notes only, and everything behind the dropped results.
+        policy: A policy that decides before each call, such as rolling_drop:keep=1, or a file; one
+            more row; may be repeated.
         pages: Pages of 16 tokens the engine may use.
         json: Print the result as JSON.
     """
@@ -46,6 +51,7 @@ def recall(
     if questions < 2 or any(tokens < 100 for tokens in length):
         raise ConfigError("--questions must be at least 2, --length at least 100")
     chosen = {name: every[name] for name in every if not variant or name in (FULL, *variant)}
+    chosen |= {name: by_policy(policy_named(name, oracle=False)) for name in policy}
     folder, chat = find_model(model)
     config = EngineConfig(pages=pages, working_set_mib=0)
     engine, console = load_engine(folder, config), Console(stderr=True)

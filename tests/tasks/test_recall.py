@@ -14,9 +14,11 @@ from akv_rsi.cli import run
 from akv_rsi.config import EngineConfig
 from akv_rsi.engine.engine import Engine
 from akv_rsi.engine.model import Model
+from akv_rsi.policies import library
 from akv_rsi.tasks.environment import Message
 from akv_rsi.tasks.pretrained import TemplateFormat
 from akv_rsi.tasks.recall.measure import ask, measure
+from akv_rsi.tasks.recall.policy import by_policy
 from akv_rsi.tasks.recall.table import rows
 from akv_rsi.tasks.recall.transcript import Recall, recall
 from akv_rsi.tasks.recall.variants import STUDY, VARIANTS, Prompt
@@ -134,6 +136,19 @@ def test_forgetting_by_operations_is_trimming_the_text(engine: Engine, made: Rec
     by_text = ask(engine, CHAT, made.facts, prompt("trim", made))
     for one, other in zip(by_ops.answers, by_text.answers, strict=True):
         assert one.likely == pytest.approx(other.likely, abs=1e-3)
+
+
+def test_a_policy_decides_before_each_call_and_before_the_questions(made: Recall) -> None:
+    results = [made.spans[i] for i in made.results]
+    dropped = by_policy(library.spec("rolling_drop", keep=1))(
+        made, CHAT, lambda _: Message("user", "")
+    )
+    assert [type(op) for op in dropped.history] == [Drop] * len(results)
+    assert [op.ranges for op in dropped.history if isinstance(op, Drop)] == [(r,) for r in results]
+    trimmed = by_policy(library.spec("trim", keep=1, batch=2))
+    found = trimmed(made, CHAT, lambda _: Message("user", ""))
+    assert set(found.tokens) <= set(made.tokens)
+    assert len(made.tokens) - sum(b - a for a, b in results) <= len(found.tokens) < len(made.tokens)
 
 
 def test_a_measurement_pairs_questions(engine: Engine) -> None:

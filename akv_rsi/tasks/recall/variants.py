@@ -10,6 +10,7 @@ from akv_rsi.tasks.agent import ChatFormat
 from akv_rsi.tasks.environment import Message
 from akv_rsi.tasks.recall.transcript import Recall
 from akv_rsi.types import Drop, Op, OpHistory, Range, Refresh, Repos
+from akv_rsi.visibility import Visibility
 
 KEPT_TURNS = 2  # that a summary leaves in place
 _WORD = re.compile(r"\w+")
@@ -29,8 +30,7 @@ class Prompt:
     @property
     def attended(self) -> int:
         """Tokens that a question sees."""
-        drops = [op for op in self.history if isinstance(op, Drop)]
-        return len(self.tokens) - sum(end - start for op in drops for start, end in op.ranges)
+        return Visibility.replay(len(self.tokens), self.history).attended
 
 
 # Writes the summary of the tokens it is given.
@@ -47,12 +47,12 @@ def truncate(recall: Recall, chat: ChatFormat, summarise: Summarise) -> Prompt:
     """The oldest records are deleted from the text, until half of it is left."""
     half = len(recall.tokens) // 2
     first = next(t for t in recall.turns if len(recall.tokens) - recall.spans[t][0] <= half)
-    return _edited(recall, [0, *range(first, len(recall.messages))])
+    return edited(recall, [0, *range(first, len(recall.messages))])
 
 
 def trim(recall: Recall, chat: ChatFormat, summarise: Summarise) -> Prompt:
     """The tools' results are deleted from the text."""
-    return _edited(recall, [i for i in range(len(recall.messages)) if i not in recall.results])
+    return edited(recall, [i for i in range(len(recall.messages)) if i not in recall.results])
 
 
 def summary(recall: Recall, chat: ChatFormat, summarise: Summarise) -> Prompt:
@@ -121,7 +121,7 @@ STUDY: dict[str, Variant] = {
 }
 
 
-def _edited(recall: Recall, keep: Sequence[int]) -> Prompt:
+def edited(recall: Recall, keep: Sequence[int]) -> Prompt:
     """The text of the messages ``keep``; what follows the first gap is prefilled again."""
     tokens = [t for i in keep for t in recall.tokens[slice(*recall.spans[i])]]
     gap = next((i for i, number in enumerate(keep) if number != i), len(keep))
