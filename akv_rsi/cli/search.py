@@ -16,6 +16,7 @@ from akv_rsi.cli.trace_search import NO_MODEL, asked_on_traces, trace_evaluator
 from akv_rsi.config import EngineConfig
 from akv_rsi.errors import ConfigError
 from akv_rsi.search.config import QUICK, SearchConfig, recorded_config
+from akv_rsi.search.estimate import estimate
 from akv_rsi.search.loop import run
 from akv_rsi.search.report import SearchReport
 from akv_rsi.search.store import Store, read_config
@@ -42,6 +43,15 @@ def search(
     runs: Path = Path("runs"),
     resume: Path | None = None,
     workers: int | None = None,
+    evidence: bool = False,
+    llm: tuple[str, ...] = (),
+    llm_base_url: str = SearchConfig().llm_base_url,
+    llm_key_env: str = "",
+    llm_price: tuple[float, float] = (0.0, 0.0),
+    max_usd: float | None = None,
+    max_evals: int | None = None,
+    max_time: float | None = None,
+    dry_run: bool = False,
     json: bool = False,
 ) -> None:
     """Find the best policy at a share of the cost of keeping everything.
@@ -67,12 +77,24 @@ def search(
         runs: Where run directories are made.
         resume: A run directory to continue; its own configuration is used.
         workers: Processes that run episodes; results do not depend on it. Default: one per core.
+        evidence: Criticise candidates with evidence from the cache, and breed from what is found.
+        llm: A model that proposes policies beside the grammar; may be repeated.
+        llm_base_url: The OpenAI-compatible endpoint of these models.
+        llm_key_env: The environment variable that holds its key; none for a server without one.
+        llm_price: Dollars per million tokens, in and out.
+        max_usd: Dollars that proposals may cost; after that the grammar goes on alone.
+        max_evals: Task episodes in all. A stopped search still has a validated, tested best.
+        max_time: Seconds in all, likewise.
+        dry_run: Say what the search would take at most, and do nothing.
         json: Print the result as JSON.
     """
     if resume is None:
         model = model or (NO_MODEL if traces else REFERENCE)
         asked = {"budget": budget, "seed": seed, "suites": suite, "model": model}
-        asked |= {"prices": prices, "proposer": proposer, "full": full, "span": span}
+        asked |= {"prices": prices, "proposer": proposer, "full": full, "evidence": evidence}
+        asked |= {"llm": llm, "llm_base_url": llm_base_url, "llm_key_env": llm_key_env}
+        asked |= {"llm_price": llm_price, "max_usd": max_usd, "max_evals": max_evals}
+        asked |= {"max_time": max_time, "span": span}
         if traces and suite != BUILT_IN:
             raise ConfigError("--traces and --suite exclude each other")
         if traces:
@@ -80,6 +102,10 @@ def search(
         config = _configure(asked, episodes, quick)
     else:
         config = recorded_config(read_config(resume))
+    about = estimate(config)  # models that cannot be asked are told before anything is made
+    if dry_run:
+        show_estimate(about, json)
+        return
     evaluator = make_evaluator(config, workers)
     store = Store.open(resume) if resume else _create(runs, config)
     with store, evaluator, Bars() as bars:
@@ -90,6 +116,20 @@ def search(
         print_json(report.as_json())
     else:
         show(report, Console())
+
+
+def show_estimate(about: dict[str, Any], as_json: bool) -> None:
+    """What a search would take."""
+    if as_json:
+        print_json(about)
+        return
+    lines = [f"at most {about['evaluations']:g} evaluations, {about['seconds'] / 60:.0f} minutes"]
+    if "llm_calls" in about:
+        lines.append(
+            f"{about['llm_calls']} LLM calls, {about['llm_tokens']:,} tokens, ${about['usd']:.2f}"
+        )
+    for line in [*lines, *about["warnings"]]:
+        Console().print(line, highlight=False)
 
 
 def show(report: SearchReport, console: Console) -> None:

@@ -77,6 +77,8 @@ class Arm:
         heats = [heat for heat in self.race.promotions() if self._afford(heat)]
         if not self.done:
             count, key = min(self._config.width, self._room()), f"{self.name}/{self.round}"
+            asking = Random(f"{self._config.seed}/{key}/ask")
+            self.proposer.consult(self._brief([], asking), journal, key)
             event = journal.perform("proposals", key, lambda: Outcome(self._propose(count)))
             entered = self._absorb(event.body)
             self._barren = 0 if entered else self._barren + 1
@@ -89,6 +91,9 @@ class Arm:
         tokens = sum(e.usage.uncached + e.usage.output for e in episodes)
         self.ledger.settle(self._tickets.pop(heat), Spend(len(episodes), tokens))
         runner = self.race.finish(heat, episodes)
+        if runner.rung == 1:
+            cost = len(episodes) / self.ledger.limit.episodes
+            self.proposer.tell(runner.candidate, self._gain(runner), cost)
         if runner.flawed:
             self.archive.discard(runner.candidate.id)
         else:
@@ -106,13 +111,25 @@ class Arm:
                 return candidate
         return None
 
-    def learn(self, candidate: Candidate, evidence: Critique, calls: float) -> None:
+    def learn(
+        self, candidate: Candidate, evidence: Critique, calls: float, journal: Journal
+    ) -> None:
         """The evidence on a candidate; its forks are charged, ``calls`` of them as an episode."""
         ticket = self.ledger.reserve(Spend(EXPLAINED))
         effort = evidence.effort
         tokens = effort.computed + effort.output
         self.ledger.settle(ticket, Spend(effort.forks / calls, tokens))
         self._evidence[candidate.id] = (candidate, evidence)
+        self.proposer.learn(candidate, evidence, journal)
+
+    def _gain(self, runner: Runner) -> float:
+        """How much more promising it is than its parents, or else than all before, on one rung."""
+        runners = self.race.runners
+        rivals = [runners[i] for i in runner.candidate.parents if i in runners]
+        rivals = rivals or [other for other in runners.values() if other is not runner]
+        budget = self._config.target
+        before = [rival.scores[0].promise(budget)[0] for rival in rivals if rival.scores]
+        return runner.scores[0].promise(budget)[0] - max(before, default=0.0)
 
     def finalists(self) -> list[Runner]:
         """Who goes to the validation tasks, which were set aside from the beginning."""
@@ -145,9 +162,7 @@ class Arm:
         generations = GENERATIONS * (1 if self.round else self._config.warmup)
         for _ in range(generations if self.overdraw > 1 else 1):
             so_far = [*self.screened, *outcome]
-            made = len({screened.candidate.structure for screened in so_far})
-            evidence = list(self._evidence.values())
-            brief = Brief(self.archive, self._promising(so_far), made, rng, evidence)
+            brief = self._brief(outcome, rng)
             drafts = self.proposer.propose(brief, fresh * self.overdraw // GENERATIONS or fresh)
             outcome += self._screen(drafts, self._floor(so_far))
         left = count - min(fresh, len(outcome))
@@ -158,6 +173,13 @@ class Arm:
             trials = self._trials(screened.candidate.structure)
             outcome += self.screen.tune(screened, trials, self._known, self._config.seed, tuned)
         return [_row(screened) for screened in self._pick(outcome, count)]
+
+    def _brief(self, outcome: Sequence[Screened], rng: Random) -> Brief:
+        """What the proposer is told after ``outcome`` of this round."""
+        so_far = [*self.screened, *outcome]
+        made = len({screened.candidate.structure for screened in so_far})
+        evidence = list(self._evidence.values())
+        return Brief(self.archive, self._promising(so_far), made, rng, evidence)
 
     def _screen(self, drafts: Sequence[Candidate], floor: float) -> list[Screened]:
         found = []

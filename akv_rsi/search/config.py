@@ -35,6 +35,11 @@ class SearchConfig:
     as ``span`` reliable tokens; ``found_on`` says in a line what they are. The share of calls kept
     then stands for the accuracy, by the ``model``'s judgement or, without one, by the risk that
     `akv_rsi.tasks.traces.objective.Risk` sees.
+
+    The models ``llm`` at one endpoint propose policies too; ``llm_key_env`` names the variable that
+    holds the key, ``llm_price`` is dollars per million tokens in and out. ``max_usd`` dollars,
+    ``max_evals`` episodes in all and ``max_time`` seconds are never exceeded, as far as can be told
+    before a round.
     """
 
     budget: float = 0.8
@@ -60,6 +65,13 @@ class SearchConfig:
     traces: tuple[str, ...] = ()
     span: int = 48_000
     found_on: str = ""
+    llm: tuple[str, ...] = ()
+    llm_base_url: str = "https://api.openai.com/v1"
+    llm_key_env: str = ""
+    llm_price: tuple[float, float] = (0.0, 0.0)
+    max_usd: float | None = None
+    max_evals: int | None = None
+    max_time: float | None = None
 
     @property
     def measure(self) -> str:
@@ -86,6 +98,31 @@ class SearchConfig:
         if self.evidence and self.traces:
             raise ConfigError("transcripts hold no tasks to run again, so there is no evidence")
         self._check_sizes()
+        self._check_limits()
+
+    @property
+    def closing(self) -> int:
+        """Episodes that the end of the search takes at most: validation and the sealed test."""
+        tested = 14 if self.full else 7
+        return self.validation * (1 + 3 * self.finalists) + self.test * tested
+
+    @property
+    def opening(self) -> int:
+        """Episodes before the second round: the reference, the A/A check, a round of three arms."""
+        return self.train + self.rungs[0] + 3 * self.width * self.rungs[0]
+
+    def _check_limits(self) -> None:
+        for name in ("max_usd", "max_evals", "max_time"):
+            if (limit := getattr(self, name)) is not None and not limit > 0:
+                raise ConfigError(f"{name} must be above 0, not {limit:g}")
+        least = self.opening + self.closing
+        if self.max_evals is not None and self.max_evals < least:
+            raise ConfigError(
+                f"{self.max_evals} evaluations are too few: the reference, one round and the end "
+                f"of the search take up to {least}; use --quick, or allow more"
+            )
+        if self.llm and self.max_usd is not None and not any(self.llm_price):
+            raise ConfigError("--max-usd needs --llm-price: dollars per million tokens, in and out")
 
     def _check_sizes(self) -> None:
         names = ["train", "validation", "test", "episodes", "finalists", "width", "recordings"]

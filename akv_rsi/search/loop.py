@@ -17,7 +17,7 @@ def run(
     """Searches; a run that has begun is the same calls again, recalled as far as they were made."""
     search = Search(config, evaluator, Journal(store), watcher or Silence())
     search.refer()
-    while heats := search.ask():
+    while (heats := search.ask()) and search.pays_for(heats):
         search.race(heats)
         search.criticise()
     choice = search.choose(search.validate())

@@ -13,6 +13,7 @@ from akv_rsi.search.candidate import Candidate
 from akv_rsi.search.cure import economise, protect
 from akv_rsi.search.findings import Critique
 from akv_rsi.search.grammar import Grammar, render
+from akv_rsi.search.journal import Journal
 from akv_rsi.search.operators import cross, mutate, simplify
 
 
@@ -48,7 +49,7 @@ class Brief:
 
 
 class Proposer(Protocol):
-    """Proposes structures. It keeps nothing between rounds: a resumed run does not ask again.
+    """Proposes structures. What it knows it was told: a resumed run does not ask again.
 
     What it returns may be ill-formed, dear or known already: the screen decides, and a failure
     costs that one proposal.
@@ -59,12 +60,37 @@ class Proposer(Protocol):
         """What the run's summary calls it."""
         ...
 
+    def consult(self, brief: Brief, journal: Journal, key: str) -> None:
+        """Asks others, durably, before the proposals of the round called ``key`` are made."""
+        ...
+
     def propose(self, brief: Brief, count: int) -> list[Candidate]:
         """Up to ``count`` proposals; an empty list when it has nothing more to say."""
         ...
 
+    def learn(self, candidate: Candidate, evidence: Critique, journal: Journal) -> None:
+        """A candidate was criticised."""
+        ...
 
-class ListProposer:
+    def tell(self, candidate: Candidate, gain: float, cost: float) -> None:
+        """A proposal was run: how much better it is than its parents, and the share it took."""
+        ...
+
+
+class Alone:
+    """A proposer that asks nobody and keeps nothing."""
+
+    def consult(self, brief: Brief, journal: Journal, key: str) -> None:
+        """Nothing."""
+
+    def learn(self, candidate: Candidate, evidence: Critique, journal: Journal) -> None:
+        """Nothing: the brief holds the evidence."""
+
+    def tell(self, candidate: Candidate, gain: float, cost: float) -> None:
+        """Nothing."""
+
+
+class ListProposer(Alone):
     """The smallest proposer: given policies, once each, and then nothing."""
 
     name = "list"
@@ -84,7 +110,7 @@ BEST_OF_N: Mapping[str, int] = {"new": 1}
 DIRECTED: Mapping[str, int] = {**EVOLVE, "protect": 4, "economise": 4}
 
 
-class GrammarProposer:
+class GrammarProposer(Alone):
     """The ``seeds``, and then programs of the grammar and edits of what the archive holds."""
 
     name = "grammar"

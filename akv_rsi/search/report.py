@@ -13,6 +13,7 @@ from akv_rsi.search.accept import PairedGate
 from akv_rsi.search.choice import ORACLE, Choice
 from akv_rsi.search.evaluation import Rows, Sealed
 from akv_rsi.search.journal import Outcome
+from akv_rsi.search.progress import Advance
 from akv_rsi.search.store import Store
 from akv_rsi.tasks import stats
 from akv_rsi.tasks.episode import Episode
@@ -69,6 +70,8 @@ class SearchReport:
     so many ``candidates`` were run. ``cached_share`` is the share of prompt tokens that did not
     have to be computed, ``rate`` episodes per second of evaluation, ``wall_s`` seconds in all.
     ``measure`` says what accuracies are, and ``found_on`` on which transcripts, if it was on those.
+    ``progress`` tells generation by generation what improved; ``usd`` and ``llm_tokens`` went to
+    models that proposed.
     """
 
     run_dir: str
@@ -91,6 +94,9 @@ class SearchReport:
     comparisons: tuple[Paired, ...]
     measure: str = "accuracy"
     found_on: str = ""
+    progress: tuple[Advance, ...] = ()
+    usd: float = 0.0
+    llm_tokens: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON: what ``search --json`` prints."""
@@ -170,6 +176,9 @@ def _report(search: Search, choice: Choice, sealed: Sealed) -> SearchReport:
         oracle=named[ORACLE.id],
         best_of_n=None if sample is None else named[sample.candidate.id],
         baselines=tuple(n for spec in choice.baselines if (n := named[spec.id]) is not None),
+        progress=tuple(search.progress.advances),
+        usd=search.llm_spent.usd,
+        llm_tokens=int(search.llm_spent.llm_tokens),
         comparisons=tuple(_compare(rows[choice.best.candidate.id], n, rows) for n in rivals),
         measure=config.measure,
         found_on=config.found_on,

@@ -12,6 +12,7 @@ from akv_rsi.errors import ConfigError, OpError, PolicyError
 from akv_rsi.policies import library
 from akv_rsi.policies.lint import lint
 from akv_rsi.policies.parity import ParityProof
+from akv_rsi.policies.sandbox import check_types
 from akv_rsi.policies.spec import PolicySpec, TunableValue
 from akv_rsi.policies.tunables import Tunable, tunables_of
 from akv_rsi.search.candidate import PENALTY, Candidate
@@ -149,6 +150,22 @@ class Screen:
             found.append(self.check(with_values(screened.candidate, values), known))
             tried.append(found[-1].trial(self.budget))
         return found
+
+    def problem(self, source: str) -> str:
+        """Why a policy's source is refused, with line numbers where there are any; else empty.
+
+        Lint, types, and a replay in the sandbox and then in plain Python, which must agree.
+        """
+        spec = PolicySpec("draft", source=source)
+        try:
+            lint(source)
+            check_types(source)
+            self._replays.replay_cost(spec, self._recordings)
+        except (PolicyError, OpError, ConfigError) as error:
+            return str(error)
+        if self.prove(Candidate(spec, "draft")) is None:
+            return "it decides differently in the sandbox and in plain Python"
+        return ""
 
     def prove(self, candidate: Candidate) -> ParityProof | None:
         """That it decides alike in the sandbox and in plain Python on the recordings; None if not.

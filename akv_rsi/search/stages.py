@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from akv_rsi.errors import ConfigError, TaskError
 from akv_rsi.policies import library
@@ -19,6 +20,8 @@ from akv_rsi.search.critique import critique
 from akv_rsi.search.evaluation import Evaluates, Evaluation, Rows, Sealed, evaluate
 from akv_rsi.search.grammar import Grammar, Vocabulary, render
 from akv_rsi.search.journal import Journal, Outcome
+from akv_rsi.search.ledger import Spend
+from akv_rsi.search.progress import Progress
 from akv_rsi.search.propose import BEST_OF_N, EVOLVE, GrammarProposer, ListProposer, Proposer
 from akv_rsi.search.race import Heat, Race, Runner
 from akv_rsi.search.screen import MARGIN, Screen
@@ -26,6 +29,9 @@ from akv_rsi.search.watch import Watcher
 from akv_rsi.tasks.episode import Episode, Split, TaskRef
 from akv_rsi.tasks.suites import task_refs
 from akv_rsi.types import Trajectory
+
+if TYPE_CHECKING:
+    from akv_rsi.search.llm.exchange import Exchange
 
 SEARCH, SAMPLES, BASELINES = "search", "best-of-n", "baselines"
 # Nothing costs less on a given action sequence: it tells which budgets can be met at all.
@@ -51,9 +57,17 @@ class Search:
         self.evaluator = evaluator
         self.arms: dict[str, Arm] = {}
         self.keep = keep_everything()
+        self._rounds = self._evaluations = 0
+        self.progress = Progress()
+        self._exchange: Exchange | None = None
         self._records: dict[str, list[Evaluation]] = {}
         self.full: dict[Split, tuple[Episode, ...]] = {}  # what keeping everything did
         self.aa_check: Judgement | None = None
+
+    @property
+    def llm_spent(self) -> Spend:
+        """What models that proposed have cost."""
+        return Spend() if self._exchange is None else self._exchange.ledger.spent
 
     def tasks(self, split: Split) -> list[TaskRef]:
         """The tasks of a split."""
@@ -74,7 +88,7 @@ class Search:
         recordings = self._recordings(tasks[: self.config.recordings], reference)
         screen = Screen(self.evaluator, recordings, self.keep, self.config.target)
         self._check_reachable(recordings)
-        for name, proposer in self._proposers(recordings).items():
+        for name, proposer in self._proposers(recordings, screen).items():
             drawn = 1 if name == BASELINES else self.config.overdraw
             self.arms[name] = Arm(name, proposer, screen, self._new_race(), self.config, drawn)
         if self.config.evidence:
@@ -96,6 +110,33 @@ class Search:
             self._write(heat.candidate.spec)
         return heats
 
+    def pays_for(self, heats: dict[Heat, list[Arm]]) -> bool:
+        """Whether the run's limits allow this round and then the end. The first round always is.
+
+        Time differs between equal runs, so what was decided is recorded.
+        """
+        limits = (self.config.max_evals, self.config.max_time)
+        self._rounds += 1
+        if limits == (None, None) or self._rounds == 1:
+            return True
+        episodes = sum(heat.episodes for heat in heats) + self.config.closing
+        event = self.journal.perform(
+            "limit", str(self._rounds), lambda: Outcome(self._exceeded(episodes))
+        )
+        if event.body:
+            self.watcher.say(f"no further round: {event.body}")
+        return not event.body
+
+    def _exceeded(self, episodes: int) -> str:
+        """Which limit so many more episodes would break; empty if none."""
+        evals, time = self.config.max_evals, self.config.max_time
+        if evals is not None and self._evaluations + episodes > evals:
+            return f"{self._evaluations} of {evals} evaluations are spent"
+        seconds = self.journal.seconds
+        if time is not None and seconds * (1 + episodes / self._evaluations) > time:
+            return f"{seconds:.0f} of {time:g} seconds are spent"
+        return ""
+
     def race(self, heats: dict[Heat, list[Arm]]) -> None:
         """Runs the heats: those on the same tasks as one cohort, whoever asked for them."""
         ordered = sorted(heats, key=lambda heat: (heat.start, heat.end))
@@ -107,8 +148,9 @@ class Search:
             for heat in together:
                 self._records.setdefault(heat.candidate.id, []).append(evaluation)
                 for arm in heats[heat]:
-                    runner = arm.tell(heat, evaluation.rows[heat.candidate.id])
-                    self._announce(arm, runner)
+                    arm.tell(heat, evaluation.rows[heat.candidate.id])
+        for arm in self.arms.values():
+            self._announce(arm)
 
     def criticise(self) -> None:
         """Finds out why the search's most promising candidates fail where they do."""
@@ -134,10 +176,11 @@ class Search:
     def choose(self, finalists: dict[str, list[Finalist]]) -> Choice:
         """The best validation accuracy within the budget of each arm; ties go to the cheaper."""
         ranked = {name: rank(found, self.config.budget) for name, found in finalists.items()}
-        if not ranked[SEARCH]:
+        best = ranked[SEARCH] or ranked[SAMPLES] or ranked[BASELINES]
+        if not best:
             raise TaskError("no candidate could be evaluated; see the run's events for the reasons")
         sample = ranked[SAMPLES][0] if ranked[SAMPLES] else None
-        return Choice(ranked[SEARCH][0], sample, self._baselines(ranked[BASELINES]))
+        return Choice(best[0], sample, self._baselines(ranked[BASELINES]))
 
     def test(self, choice: Choice) -> Sealed:
         """The sealed test, once. Each policy is a cohort of its own, so `eval` can repeat it."""
@@ -177,7 +220,8 @@ class Search:
         event = self.journal.perform(
             "evidence", candidate.id, lambda: Outcome(critique(self.evaluator, chosen))
         )
-        arm.learn(candidate, event.body, sum(e.usage.calls for e in chosen) / len(chosen))
+        calls = sum(episode.usage.calls for episode in chosen) / len(chosen)
+        arm.learn(candidate, event.body, calls, self.journal)
 
     def _alike(self, runners: list[Runner]) -> list[Runner]:
         """Those that decide in the sandbox as in plain Python: only they may be exported."""
@@ -199,6 +243,7 @@ class Search:
     ) -> Evaluation:
         recalled = self.journal.replaying
         evaluation = evaluate(self.journal, self.evaluator, specs, tasks, keep)
+        self._evaluations += len(evaluation.rows) * len(tasks)
         if recalled:
             self.watcher.advance(len(evaluation.rows) * len(tasks))
         return evaluation
@@ -219,18 +264,31 @@ class Search:
                 f"costs {least / full:.2f} of keeping it on these tasks"
             )
 
-    def _proposers(self, recordings: Sequence[Trajectory]) -> dict[str, Proposer]:
+    def _proposers(self, recordings: Sequence[Trajectory], screen: Screen) -> dict[str, Proposer]:
         grammar = Grammar(Vocabulary.of(recordings))
         specs = [library.spec(name) for name in library.names() if name != self.keep.name]
         programs = [spec for spec in specs if spec.kind == "program"]
         atoms = [
             PolicySpec("grammar", source=render(atom), trusted=True) for atom in grammar.atoms()
         ]
+        offline = GrammarProposer(grammar, EVOLVE, [*programs, *atoms])
         return {
-            SEARCH: GrammarProposer(grammar, EVOLVE, [*programs, *atoms]),
+            SEARCH: self._with_models(offline, grammar, screen) if self.config.llm else offline,
             SAMPLES: GrammarProposer(grammar, BEST_OF_N),
             BASELINES: ListProposer(specs),
         }
+
+    def _with_models(self, offline: Proposer, grammar: Grammar, screen: Screen) -> Proposer:
+        """The proposer that asks models, once it is known that they answer."""
+        from akv_rsi.search.llm.connect import ENOUGH, connect, warning
+        from akv_rsi.search.llm.proposer import LLMProposer
+
+        self._exchange = exchange = connect(self.config)
+        exchange.probe(self.journal)
+        if exchange.proposals < ENOUGH:
+            self.watcher.say(warning(exchange.proposals))
+        tools = ", ".join(grammar.vocabulary.tools)
+        return LLMProposer(exchange, offline, screen.problem, self.config.budget, tools)
 
     def _new_race(self) -> Race:
         config, full = self.config, self.full["train"]
@@ -244,12 +302,14 @@ class Search:
         validation = score(row, self.full["validation"], prices)
         return Finalist(runner, row, validation, both)
 
-    def _announce(self, arm: Arm, runner: Runner) -> None:
-        if arm.race.incumbent is runner:
-            last = runner.scores[-1]
+    def _announce(self, arm: Arm) -> None:
+        found = self.progress.note(arm.name, arm.round, arm.ledger.spent.episodes, arm.finalists())
+        if found is not None:
+            lesson = f" (lesson: {found.lesson})" if found.lesson else ""
             self.watcher.say(
-                f"{arm.name}: {runner.candidate.id} by {runner.candidate.operator}: accuracy "
-                f"{last.accuracy.estimate:.3f} at {last.cost_ratio.estimate:.3f} of the cost"
+                f"{arm.name}, generation {found.round}: {found.id} by {found.operator}{lesson}: "
+                f"accuracy {found.accuracy:.3f} at {found.cost_ratio:.3f} of the cost "
+                f"({found.n} tasks)"
             )
 
     def _write(self, spec: PolicySpec) -> None:

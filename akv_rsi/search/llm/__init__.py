@@ -1,0 +1,1 @@
+"""Language models as proposers and critics: any OpenAI-compatible endpoint."""
