@@ -66,12 +66,19 @@ _COMMANDS = {
         "Show what a run found, or how far it is.",
         "akv-rsi runs show runs/20260101-120000-0.8-0",
     ),
+    "bench search": (
+        "akv_rsi.cli.bench_search:bench_search",
+        "What each part of the search is worth, over seeds, at equal episodes.",
+        "akv-rsi bench search --quick --seeds 3",
+    ),
     "doctor": (
         "akv_rsi.cli.doctor:doctor",
         "Check this machine and the engine on it.",
         "akv-rsi doctor",
     ),
 }
+
+_GROUPS = {"runs": "List and show runs.", "bench": "Measure the parts of akv-rsi."}
 
 
 def build_app() -> App:
@@ -82,8 +89,9 @@ def build_app() -> App:
         help_epilogue="Example: akv-rsi search --budget 0.8",
         default_parameter=Parameter(negative=""),
     )
-    groups = {"": app, "runs": App(name="runs", help="List and show runs.")}
-    app.command(groups["runs"])
+    groups = {"": app} | {name: App(name=name, help=about) for name, about in _GROUPS.items()}
+    for name in _GROUPS:
+        app.command(groups[name])
     for path, (place, about, example) in _COMMANDS.items():
         group, _, name = path.rpartition(" ")
         groups[group].command(place, name=name, help=about, help_epilogue=f"Example: {example}")

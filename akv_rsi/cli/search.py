@@ -51,6 +51,7 @@ def search(
     max_usd: float | None = None,
     max_evals: int | None = None,
     max_time: float | None = None,
+    warm_start: Path | None = None,
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
@@ -85,6 +86,7 @@ def search(
         max_usd: Dollars that proposals may cost; after that the grammar goes on alone.
         max_evals: Task episodes in all. A stopped search still has a validated, tested best.
         max_time: Seconds in all, likewise.
+        warm_start: A finished run whose best policies and lessons this one begins with.
         dry_run: Say what the search would take at most, and do nothing.
         json: Print the result as JSON.
     """
@@ -95,6 +97,7 @@ def search(
         asked |= {"llm": llm, "llm_base_url": llm_base_url, "llm_key_env": llm_key_env}
         asked |= {"llm_price": llm_price, "max_usd": max_usd, "max_evals": max_evals}
         asked |= {"max_time": max_time, "span": span}
+        asked |= {"warm_start": "" if warm_start is None else str(warm_start.resolve())}
         if traces and suite != BUILT_IN:
             raise ConfigError("--traces and --suite exclude each other")
         if traces:

@@ -158,7 +158,7 @@ class Arm:
         """
         rng = Random(f"{self._config.seed}/{self.name}/{self.round}")
         outcome = list[Screened]()
-        fresh = count - int(count * RETUNE)
+        fresh = count - (int(count * RETUNE) if "retune" in self._config.tuning else 0)
         generations = GENERATIONS * (1 if self.round else self._config.warmup)
         for _ in range(generations if self.overdraw > 1 else 1):
             so_far = [*self.screened, *outcome]
@@ -168,7 +168,7 @@ class Arm:
         left = count - min(fresh, len(outcome))
         outcome += self._screen(self._retunes(left, rng), -math.inf)
         # A few given structures are tuned as thoroughly as many drawn ones.
-        tuned = TUNED * (3 if self.overdraw == 1 else 1)
+        tuned = TUNED * (3 if self.overdraw == 1 else 1) * ("screen" in self._config.tuning)
         for screened in self._by_promise(outcome)[: 2 * count]:
             trials = self._trials(screened.candidate.structure)
             outcome += self.screen.tune(screened, trials, self._known, self._config.seed, tuned)

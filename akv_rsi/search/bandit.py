@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -61,7 +61,7 @@ class Bandit:
         """All it knows, as plain data."""
         return {name: [pull.pulls, pull.gain, pull.cost] for name, pull in self.arms.items()}
 
-    def restore(self, state: dict[str, list[float]]) -> None:
+    def restore(self, state: Mapping[str, Sequence[float]]) -> None:
         """Takes over what another one knew of arms that this one has too."""
         for name in self.arms.keys() & state.keys():
             self.arms[name] = Pull(*state[name])

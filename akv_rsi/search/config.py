@@ -14,6 +14,10 @@ from akv_rsi.tasks.suites import BUILT_IN
 
 PROPOSERS = ("grammar",)
 SAFETY = 0.015
+SEARCH, SAMPLES, BASELINES = ARMS = ("search", "best-of-n", "baselines")
+# Where numbers are looked for: on recorded trajectories before a structure is run, and in later
+# rounds for structures that were run.
+TUNING = ("screen", "retune")
 # On recorded conversations: the first rung, and how many candidates could be run on all of them.
 FEWEST_TASKS, ROUNDS = 4, 10
 
@@ -30,6 +34,7 @@ class SearchConfig:
     Candidates are screened on ``recordings`` trajectories, ``overdraw`` times as many as are run,
     and before the first round ``warmup`` times as many again: the screen costs no episodes.
     ``evidence`` says whether the search criticises its candidates, at the cost of some episodes.
+    A comparison of searches leaves out some ``arms``, or some stages of ``tuning``.
 
     With ``traces``, paths of recorded transcripts, the tasks are those conversations, told policies
     as ``span`` reliable tokens; ``found_on`` says in a line what they are. The share of calls kept
@@ -39,7 +44,8 @@ class SearchConfig:
     The models ``llm`` at one endpoint propose policies too; ``llm_key_env`` names the variable that
     holds the key, ``llm_price`` is dollars per million tokens in and out. ``max_usd`` dollars,
     ``max_evals`` episodes in all and ``max_time`` seconds are never exceeded, as far as can be told
-    before a round.
+    before a round. ``warm_start`` is a finished run whose best policies and lessons this one begins
+    with.
     """
 
     budget: float = 0.8
@@ -62,6 +68,8 @@ class SearchConfig:
     warmup: int = 10
     full: bool = False
     evidence: bool = False
+    arms: tuple[str, ...] = ARMS
+    tuning: tuple[str, ...] = TUNING
     traces: tuple[str, ...] = ()
     span: int = 48_000
     found_on: str = ""
@@ -72,6 +80,7 @@ class SearchConfig:
     max_usd: float | None = None
     max_evals: int | None = None
     max_time: float | None = None
+    warm_start: str = ""
 
     @property
     def measure(self) -> str:
@@ -95,6 +104,11 @@ class SearchConfig:
             raise ConfigError(f"seed must not be negative, not {self.seed}")
         if self.proposer not in PROPOSERS:
             raise ConfigError(f"unknown proposer {self.proposer!r}: use {', '.join(PROPOSERS)}")
+        for name, known in (("arms", ARMS), ("tuning", TUNING)):
+            if unknown := set(getattr(self, name)) - set(known):
+                raise ConfigError(f"unknown {name}: {', '.join(sorted(unknown))}")
+        if not self.arms:
+            raise ConfigError(f"a search needs an arm: {', '.join(ARMS)}")
         if self.evidence and self.traces:
             raise ConfigError("transcripts hold no tasks to run again, so there is no evidence")
         self._check_sizes()
@@ -104,12 +118,12 @@ class SearchConfig:
     def closing(self) -> int:
         """Episodes that the end of the search takes at most: validation and the sealed test."""
         tested = 14 if self.full else 7
-        return self.validation * (1 + 3 * self.finalists) + self.test * tested
+        return self.validation * (1 + len(self.arms) * self.finalists) + self.test * tested
 
     @property
     def opening(self) -> int:
-        """Episodes before the second round: the reference, the A/A check, a round of three arms."""
-        return self.train + self.rungs[0] + 3 * self.width * self.rungs[0]
+        """Episodes before the second round: the reference, the A/A check, a round of all arms."""
+        return self.train + self.rungs[0] * (1 + len(self.arms) * self.width)
 
     def _check_limits(self) -> None:
         for name in ("max_usd", "max_evals", "max_time"):

@@ -21,4 +21,5 @@ def run(
         search.race(heats)
         search.criticise()
     choice = search.choose(search.validate())
+    search.team.remember()
     return record(search, choice, search.test(choice))

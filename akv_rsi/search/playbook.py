@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 PRIOR = 0.05  # the gain that a lesson is trusted with before it was followed
 DECAY = 0.8  # what is left of a lesson's worth after each time that it did not help
@@ -33,8 +35,19 @@ class Lesson:
 class Playbook:
     """Lessons by their text. One that does not help decays, and is forgotten in the end."""
 
-    def __init__(self, lessons: list[Lesson] | None = None) -> None:
-        self._lessons = {lesson.text: lesson for lesson in lessons or ()}
+    def __init__(self) -> None:
+        self._lessons: dict[str, Lesson] = {}
+        self._foreign: set[str] = set()
+
+    def inherit(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Takes over the `state` of another run, whose lessons are trusted by nobody."""
+        for lesson in (Lesson(**row) for row in rows):
+            self._lessons[lesson.text] = lesson
+            self._foreign.add(lesson.text)
+
+    def is_own(self, text: str) -> bool:
+        """Whether a lesson was learned in this run, from our own parts."""
+        return text not in self._foreign
 
     def add(self, text: str, learned: str) -> None:
         """A new lesson; one that is known already keeps what it has."""
@@ -61,7 +74,7 @@ class Playbook:
         if lesson.worth < FORGOTTEN:
             del self._lessons[text]
 
-    def state(self) -> list[dict[str, str | int | float]]:
+    def state(self) -> list[dict[str, Any]]:
         """All lessons as plain data, the best first."""
         names = ("text", "learned", "used", "gain", "worth")
         return [{n: getattr(lesson, n) for n in names} for lesson in self.best(LONGEST)]

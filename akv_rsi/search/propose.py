@@ -10,11 +10,12 @@ from typing import Protocol
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.search.archive import Archive
 from akv_rsi.search.candidate import Candidate
-from akv_rsi.search.cure import economise, protect
+from akv_rsi.search.cure import economise, heed, protect
 from akv_rsi.search.findings import Critique
 from akv_rsi.search.grammar import Grammar, render
 from akv_rsi.search.journal import Journal
 from akv_rsi.search.operators import cross, mutate, simplify
+from akv_rsi.search.playbook import Playbook
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,8 @@ class ListProposer(Alone):
 EVOLVE: Mapping[str, int] = {"new": 3, "mutate": 5, "cross": 3, "simplify": 1}
 BEST_OF_N: Mapping[str, int] = {"new": 1}
 # With evidence at hand, undirected changes are rarer.
-DIRECTED: Mapping[str, int] = {**EVOLVE, "protect": 4, "economise": 4}
+DIRECTED: Mapping[str, int] = {**EVOLVE, "protect": 4, "economise": 4, "heed": 2}
+HEEDED = 4  # of the lessons, so many are followed
 
 
 class GrammarProposer(Alone):
@@ -120,8 +122,10 @@ class GrammarProposer(Alone):
         grammar: Grammar,
         operators: Mapping[str, int] = EVOLVE,
         seeds: Sequence[PolicySpec] = (),
+        playbook: Playbook | None = None,
     ) -> None:
         self.grammar = grammar
+        self.playbook = playbook or Playbook()
         self.operators = operators
         self._seeds = ListProposer(seeds)
 
@@ -137,6 +141,8 @@ class GrammarProposer(Alone):
         operator = rng.choices(list(operators), list(operators.values()))[0]
         if operator in ("protect", "economise"):
             return self._cure(operator, brief)
+        if operator == "heed":
+            return self._heed(brief)
         parents = [] if operator == "new" else brief.parents(2)
         if not parents:
             source = render(self.grammar.program(rng))
@@ -154,17 +160,42 @@ class GrammarProposer(Alone):
         criticised, evidence = brief.rng.choice(brief.evidence)
         parent = brief.rng.choice([criticised, *brief.parents(1)])
         change = protect if operator == "protect" else economise
-        child = change(parent.spec.source, evidence, self.grammar, brief.rng)
-        return _child(child, operator, (parent,))
+        cured = change(parent.spec.source, evidence, self.grammar, brief.rng)
+        if cured is None or cured.source == parent.spec.source:
+            return None
+        return _child(cured.source, operator, (parent,), cured.lesson)
+
+    def _heed(self, brief: Brief) -> Candidate | None:
+        """A rule that has helped elsewhere."""
+        lessons, parents = self.playbook.best(HEEDED), brief.parents(1)
+        if not lessons or not parents:
+            return None
+        lesson = brief.rng.choice(lessons).text
+        own = self.playbook.is_own(lesson)
+        return _child(heed(parents[0].spec.source, lesson), "heed", (parents[0],), lesson, own)
+
+    def tell(self, candidate: Candidate, gain: float, cost: float) -> None:
+        """What following its lesson brought."""
+        if candidate.lesson:
+            self.playbook.add(candidate.lesson, candidate.id)
+            self.playbook.tell(candidate.lesson, gain)
 
 
-def _child(source: str | None, operator: str, parents: tuple[Candidate, ...]) -> Candidate | None:
+def _child(
+    source: str | None,
+    operator: str,
+    parents: tuple[Candidate, ...],
+    lesson: str = "",
+    ours: bool = True,
+) -> Candidate | None:
     """A candidate of this source; it inherits the first parent's numbers where they still exist.
 
-    What is made of our own parts is our own: it is as trusted as its parents.
+    What is made of our own parts is our own: it is as trusted as its parents. A ``lesson`` that is
+    not ``ours`` is no such part.
     """
     if source is None:
         return None
-    trusted = all(parent.spec.trusted for parent in parents)
+    trusted = ours and all(parent.spec.trusted for parent in parents)
     spec = PolicySpec("grammar", source=source, tunables=parents[0].spec.tunables, trusted=trusted)
-    return Candidate(spec, operator, tuple(parent.id for parent in parents))
+    ids = tuple(parent.id for parent in parents)
+    return Candidate(spec, operator, ids, lesson=lesson)

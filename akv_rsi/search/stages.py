@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from akv_rsi.errors import ConfigError, TaskError
 from akv_rsi.policies import library
@@ -12,28 +11,23 @@ from akv_rsi.policies.parity import ParityProof
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.policies.tunables import freeze
 from akv_rsi.search.accept import Judgement, PairedGate, check_gate
+from akv_rsi.search.allowance import Allowance
 from akv_rsi.search.arm import EXPLAINED, Arm
 from akv_rsi.search.candidate import Candidate, score
 from akv_rsi.search.choice import Choice, Finalist, keep_everything, rank
-from akv_rsi.search.config import SearchConfig
+from akv_rsi.search.config import ARMS, BASELINES, SAMPLES, SEARCH, SearchConfig
 from akv_rsi.search.critique import critique
 from akv_rsi.search.evaluation import Evaluates, Evaluation, Rows, Sealed, evaluate
-from akv_rsi.search.grammar import Grammar, Vocabulary, render
 from akv_rsi.search.journal import Journal, Outcome
-from akv_rsi.search.ledger import Spend
 from akv_rsi.search.progress import Progress
-from akv_rsi.search.propose import BEST_OF_N, EVOLVE, GrammarProposer, ListProposer, Proposer
 from akv_rsi.search.race import Heat, Race, Runner
 from akv_rsi.search.screen import MARGIN, Screen
+from akv_rsi.search.team import Team
 from akv_rsi.search.watch import Watcher
 from akv_rsi.tasks.episode import Episode, Split, TaskRef
 from akv_rsi.tasks.suites import task_refs
 from akv_rsi.types import Trajectory
 
-if TYPE_CHECKING:
-    from akv_rsi.search.llm.exchange import Exchange
-
-SEARCH, SAMPLES, BASELINES = "search", "best-of-n", "baselines"
 # Nothing costs less on a given action sequence: it tells which budgets can be met at all.
 CHEAPEST = """from akv_rsi.policies.dsl import Context, drop
 
@@ -57,17 +51,12 @@ class Search:
         self.evaluator = evaluator
         self.arms: dict[str, Arm] = {}
         self.keep = keep_everything()
-        self._rounds = self._evaluations = 0
+        self.allowance = Allowance(config, journal)
+        self.team = Team(config, journal, watcher)
         self.progress = Progress()
-        self._exchange: Exchange | None = None
         self._records: dict[str, list[Evaluation]] = {}
         self.full: dict[Split, tuple[Episode, ...]] = {}  # what keeping everything did
         self.aa_check: Judgement | None = None
-
-    @property
-    def llm_spent(self) -> Spend:
-        """What models that proposed have cost."""
-        return Spend() if self._exchange is None else self._exchange.ledger.spent
 
     def tasks(self, split: Split) -> list[TaskRef]:
         """The tasks of a split."""
@@ -86,12 +75,12 @@ class Search:
         again = self._run([self.keep], few).rows[self.keep.id]
         self.aa_check = check_gate(PairedGate(), again, self.full["train"][: len(few)])
         recordings = self._recordings(tasks[: self.config.recordings], reference)
-        screen = Screen(self.evaluator, recordings, self.keep, self.config.target)
+        self._screen = screen = Screen(self.evaluator, recordings, self.keep, self.config.target)
         self._check_reachable(recordings)
-        for name, proposer in self._proposers(recordings, screen).items():
+        for name, proposer in self.team.proposers(recordings, screen).items():
             drawn = 1 if name == BASELINES else self.config.overdraw
             self.arms[name] = Arm(name, proposer, screen, self._new_race(), self.config, drawn)
-        if self.config.evidence:
+        if self.config.evidence and SEARCH in self.arms:
             self._records[self.keep.id] = [reference]
             self._explain(self.arms[SEARCH], Candidate(self.keep, "seed"))
         self.watcher.begin("search", len(self.arms) * self.config.episodes)
@@ -111,31 +100,10 @@ class Search:
         return heats
 
     def pays_for(self, heats: dict[Heat, list[Arm]]) -> bool:
-        """Whether the run's limits allow this round and then the end. The first round always is.
-
-        Time differs between equal runs, so what was decided is recorded.
-        """
-        limits = (self.config.max_evals, self.config.max_time)
-        self._rounds += 1
-        if limits == (None, None) or self._rounds == 1:
-            return True
-        episodes = sum(heat.episodes for heat in heats) + self.config.closing
-        event = self.journal.perform(
-            "limit", str(self._rounds), lambda: Outcome(self._exceeded(episodes))
-        )
-        if event.body:
-            self.watcher.say(f"no further round: {event.body}")
-        return not event.body
-
-    def _exceeded(self, episodes: int) -> str:
-        """Which limit so many more episodes would break; empty if none."""
-        evals, time = self.config.max_evals, self.config.max_time
-        if evals is not None and self._evaluations + episodes > evals:
-            return f"{self._evaluations} of {evals} evaluations are spent"
-        seconds = self.journal.seconds
-        if time is not None and seconds * (1 + episodes / self._evaluations) > time:
-            return f"{seconds:.0f} of {time:g} seconds are spent"
-        return ""
+        """Whether the run's limits allow this round and then the end."""
+        if reason := self.allowance.refusal(sum(heat.episodes for heat in heats)):
+            self.watcher.say(f"no further round: {reason}")
+        return not reason
 
     def race(self, heats: dict[Heat, list[Arm]]) -> None:
         """Runs the heats: those on the same tasks as one cohort, whoever asked for them."""
@@ -154,9 +122,13 @@ class Search:
 
     def criticise(self) -> None:
         """Finds out why the search's most promising candidates fail where they do."""
-        arm = self.arms[SEARCH]
-        if self.config.evidence and (candidate := arm.puzzle()) is not None:
+        arm = self.arms.get(SEARCH) if self.config.evidence else None
+        if arm is not None and (candidate := arm.puzzle()) is not None:
             self._explain(arm, candidate)
+
+    def look(self, specs: Sequence[PolicySpec]) -> Rows:
+        """Policies and keep-everything on the validation tasks, on nobody's account."""
+        return self._run([self.keep, *specs], self.tasks("validation")).rows
 
     def validate(self) -> dict[str, list[Finalist]]:
         """The finalists of every arm on the validation tasks, as one cohort."""
@@ -175,7 +147,7 @@ class Search:
 
     def choose(self, finalists: dict[str, list[Finalist]]) -> Choice:
         """The best validation accuracy within the budget of each arm; ties go to the cheaper."""
-        ranked = {name: rank(found, self.config.budget) for name, found in finalists.items()}
+        ranked = {name: rank(finalists.get(name, []), self.config.budget) for name in ARMS}
         best = ranked[SEARCH] or ranked[SAMPLES] or ranked[BASELINES]
         if not best:
             raise TaskError("no candidate could be evaluated; see the run's events for the reasons")
@@ -199,7 +171,8 @@ class Search:
         best = [finalist.candidate.spec for finalist in ranked]
         if not self.config.full:
             return tuple(best[:2])
-        raced = self.arms[BASELINES].race.finalists(len(library.names()))
+        arm = self.arms.get(BASELINES)
+        raced = arm.race.finalists(len(library.names())) if arm is not None else []
         untuned = [library.spec(name) for name in library.names()]
         chosen = {self.keep.name: self.keep}
         for spec in (*best, *(runner.candidate.spec for runner in raced), *untuned):
@@ -229,10 +202,8 @@ class Search:
         return [r for r in runners if proofs[r.candidate.id] is not None]
 
     def _prove(self, candidate: Candidate) -> ParityProof | None:
-        screen = self.arms[SEARCH].screen
-
         def replay() -> Outcome:
-            proof = screen.prove(candidate)
+            proof = self._screen.prove(candidate)
             return Outcome(proof and {"decisions": proof.decisions, "digest": proof.digest})
 
         body = self.journal.perform("parity", candidate.id, replay).body
@@ -243,7 +214,7 @@ class Search:
     ) -> Evaluation:
         recalled = self.journal.replaying
         evaluation = evaluate(self.journal, self.evaluator, specs, tasks, keep)
-        self._evaluations += len(evaluation.rows) * len(tasks)
+        self.allowance.spend(len(evaluation.rows) * len(tasks))
         if recalled:
             self.watcher.advance(len(evaluation.rows) * len(tasks))
         return evaluation
@@ -263,32 +234,6 @@ class Search:
                 f"budget {self.config.budget:g} is out of reach: dropping everything at once still "
                 f"costs {least / full:.2f} of keeping it on these tasks"
             )
-
-    def _proposers(self, recordings: Sequence[Trajectory], screen: Screen) -> dict[str, Proposer]:
-        grammar = Grammar(Vocabulary.of(recordings))
-        specs = [library.spec(name) for name in library.names() if name != self.keep.name]
-        programs = [spec for spec in specs if spec.kind == "program"]
-        atoms = [
-            PolicySpec("grammar", source=render(atom), trusted=True) for atom in grammar.atoms()
-        ]
-        offline = GrammarProposer(grammar, EVOLVE, [*programs, *atoms])
-        return {
-            SEARCH: self._with_models(offline, grammar, screen) if self.config.llm else offline,
-            SAMPLES: GrammarProposer(grammar, BEST_OF_N),
-            BASELINES: ListProposer(specs),
-        }
-
-    def _with_models(self, offline: Proposer, grammar: Grammar, screen: Screen) -> Proposer:
-        """The proposer that asks models, once it is known that they answer."""
-        from akv_rsi.search.llm.connect import ENOUGH, connect, warning
-        from akv_rsi.search.llm.proposer import LLMProposer
-
-        self._exchange = exchange = connect(self.config)
-        exchange.probe(self.journal)
-        if exchange.proposals < ENOUGH:
-            self.watcher.say(warning(exchange.proposals))
-        tools = ", ".join(grammar.vocabulary.tools)
-        return LLMProposer(exchange, offline, screen.problem, self.config.budget, tools)
 
     def _new_race(self) -> Race:
         config, full = self.config, self.full["train"]

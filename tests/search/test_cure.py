@@ -6,7 +6,7 @@ import pytest
 
 from akv_rsi.policies.lint import lint
 from akv_rsi.policies.tunables import freeze
-from akv_rsi.search.cure import economise, in_words, protect
+from akv_rsi.search.cure import economise, heed, protect
 from akv_rsi.search.findings import Critique, Effort, Finding, Span, Waste, dearest, merged
 from akv_rsi.search.grammar import Grammar, Vocabulary
 from akv_rsi.search.learn import atoms_of, common
@@ -25,6 +25,7 @@ def policy(ctx: Context) -> None:
         if seg.kind == "tool_result" and seg.age >= KEEP:
             drop(seg)
 """
+MINE = ROLLING.replace("for seg", "for s").replace("seg.", "s.").replace("(seg)", "(s)")
 FULL = """from akv_rsi.policies.dsl import Context
 
 
@@ -82,33 +83,42 @@ def test_nothing_is_common_to_what_cannot_be_told_apart():
 def test_waste_becomes_a_rule_that_drops_it(seed):
     evidence = Critique(samples=world())
     for source in (FULL, ROLLING):
-        child = economise(source, evidence, GRAMMAR, Random(seed))
+        cured = economise(source, evidence, GRAMMAR, Random(seed))
+        child = cured.source
         lint(child)
+        assert cured.lesson.startswith("drop(seg) if ")
         assert child.count("drop(seg)") == source.count("drop(seg)") + 1
         assert 'seg.tool == "poll"' in child or "mentioned_later" in child
 
 
 def test_the_first_rule_of_a_policy_keeps_clear_of_the_current_turn():
-    child = economise(FULL, Critique(samples=world()), GRAMMAR, Random(0))
+    child = economise(FULL, Critique(samples=world()), GRAMMAR, Random(0)).source
     assert "seg.age" in freeze(child, {})
 
 
 def test_culprits_are_protected_by_what_they_have_in_common():
     culprits = [traits("view", age) for age in (2, 4, 8)]
     evidence = Critique((finding("dropped", *culprits),), samples=world())
-    child = protect(ROLLING, evidence, GRAMMAR, Random(1))
+    cured = protect(ROLLING, evidence, GRAMMAR, Random(1))
+    child = cured.source
     lint(child)
     assert "keep(seg)" in child
     assert "import Context, drop, keep, tunable" in child
     assert "mentioned_later <" in child
+    assert cured.lesson == "keep(seg) if seg.mentioned_later < 1"
+    heeded = heed(MINE, cured.lesson)
+    lint(heeded)
+    assert "if not s.dropped and s.age > 0 and s.mentioned_later < 1:" in heeded
+    assert heed(child, "keep(seg) if seg.mentioned_later < MENTIONS") is None, "it does so already"
+    assert heed(ROLLING, "polls are noise") is None, "a sentence is no rule"
     assert protect(FULL, evidence, GRAMMAR, Random(1)) is None, "it drops nothing"
 
 
 def test_other_causes_have_other_cures():
-    closed = protect(ROLLING, Critique((finding("position"),)), GRAMMAR, Random(0))
+    closed = protect(ROLLING, Critique((finding("position"),)), GRAMMAR, Random(0)).source
     assert "repos()" in closed
     assert protect(closed, Critique((finding("position"),)), GRAMMAR, Random(0)) is None
-    fresh = protect(ROLLING, Critique((finding("stale"),)), GRAMMAR, Random(0))
+    fresh = protect(ROLLING, Critique((finding("stale"),)), GRAMMAR, Random(0)).source
     assert "refresh(note)" in fresh
     assert protect(fresh, Critique((finding("stale"),)), GRAMMAR, Random(0)) is None
     for nothing in (Critique((finding("other"),)), Critique()):
@@ -134,8 +144,3 @@ def test_evidence_of_several_jobs_is_one():
     assert sum(s.weight for s in both.samples) == 2 * sum(s.weight for s in world())
     assert (len(both.findings), both.skipped) == (1, ("x: y",))
     assert len(dearest([Waste(TASK, span, i) for i in range(20)])) == 8
-
-
-def test_conditions_can_be_read():
-    conditions = common(rows(world(), needed=False), rows(world(), needed=True), 10.0, Random(0))
-    assert "{" not in in_words(conditions)

@@ -3,7 +3,7 @@
 from random import Random
 
 from akv_rsi.search.bandit import Bandit
-from akv_rsi.search.playbook import FORGOTTEN, LONGEST, PRIOR, Lesson, Playbook
+from akv_rsi.search.playbook import FORGOTTEN, LONGEST, PRIOR, Playbook
 
 
 def play(bandit, arms, rounds, seed=0):
@@ -80,8 +80,11 @@ def test_a_lesson_learned_twice_keeps_its_record():
     book.add("", "c9")
     (lesson,) = book.best(9)
     assert (lesson.learned, lesson.used, lesson.gain) == ("c1", 1, 0.2)
-    heir = Playbook([Lesson(**row) for row in book.state()])
+    heir = Playbook()
+    heir.inherit(book.state())
     assert heir.best(9) == book.best(9)
+    assert book.is_own("keep views")
+    assert not heir.is_own("keep views")
 
 
 def test_the_playbook_is_bounded():

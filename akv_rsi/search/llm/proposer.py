@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pydantic import BaseModel
@@ -37,16 +37,22 @@ class LLMProposer:
     name = "llm"
 
     def __init__(
-        self, exchange: Exchange, beside: Proposer, problems: Problems, budget: float, tools: str
+        self,
+        exchange: Exchange,
+        beside: Proposer,
+        playbook: Playbook,
+        problems: Problems,
+        about: Mapping[str, str],
     ) -> None:
+        """``about`` says what is searched for: ``budget``, and the agent's ``tools``."""
         self.exchange = exchange
-        self.playbook = Playbook()
+        self.playbook = playbook
         models = list(exchange.endpoints)
         self.bandit = Bandit([f"{operator}@{model}" for model in models for operator in OPERATORS])
         self._beside = beside
         self._problems = problems
-        self._system = prompt("system", full="1", budget=f"{budget:g}", form="")
-        self._tools = tools
+        self._system = prompt("system", full="1", budget=about["budget"], form="")
+        self._tools = about["tools"]
         self._drafts: list[Candidate] = []
 
     def propose(self, brief: Brief, count: int) -> list[Candidate]:
@@ -79,8 +85,7 @@ class LLMProposer:
         """How much better than its parents a proposal of ours came out, and what it took."""
         if candidate.operator in self.bandit.arms:
             self.bandit.tell(candidate.operator, gain, cost)
-        if candidate.lesson:
-            self.playbook.tell(candidate.lesson, gain)
+        self._beside.tell(candidate, gain, cost)
 
     def _plan(self, brief: Brief) -> Ask:
         arm = self.bandit.choose(brief.rng)
