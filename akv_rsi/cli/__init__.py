@@ -71,6 +71,11 @@ _COMMANDS = {
         "What each part of the search is worth, over seeds, at equal episodes.",
         "akv-rsi bench search --quick --seeds 3",
     ),
+    "bench llm": (
+        "akv_rsi.cli.bench_llm:bench_llm",
+        "What a model's proposals are worth: how many differ, and the fate of each.",
+        "akv-rsi bench llm --llm vllm:SmolLM2-135M-Instruct --count 50",
+    ),
     "doctor": (
         "akv_rsi.cli.doctor:doctor",
         "Check this machine and the engine on it.",

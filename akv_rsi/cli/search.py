@@ -17,6 +17,7 @@ from akv_rsi.config import EngineConfig
 from akv_rsi.errors import ConfigError
 from akv_rsi.search.config import QUICK, SearchConfig, recorded_config
 from akv_rsi.search.estimate import estimate
+from akv_rsi.search.llm.serve import serving
 from akv_rsi.search.loop import run
 from akv_rsi.search.report import SearchReport
 from akv_rsi.search.store import Store, read_config
@@ -47,6 +48,7 @@ def search(
     llm: tuple[str, ...] = (),
     llm_base_url: str = SearchConfig().llm_base_url,
     llm_key_env: str = "",
+    llm_grammar: bool = False,
     llm_price: tuple[float, float] = (0.0, 0.0),
     max_usd: float | None = None,
     max_evals: int | None = None,
@@ -79,9 +81,11 @@ def search(
         resume: A run directory to continue; its own configuration is used.
         workers: Processes that run episodes; results do not depend on it. Default: one per core.
         evidence: Criticise candidates with evidence from the cache, and breed from what is found.
-        llm: A model that proposes policies beside the grammar; may be repeated.
+        llm: A model that proposes policies beside the grammar; may be repeated. vllm:PATH_OR_ID:
+            a server of its own is started, and stopped.
         llm_base_url: The OpenAI-compatible endpoint of these models.
         llm_key_env: The environment variable that holds its key; none for a server without one.
+        llm_grammar: The server is vLLM: hold programs to the grammar of the DSL.
         llm_price: Dollars per million tokens, in and out.
         max_usd: Dollars that proposals may cost; after that the grammar goes on alone.
         max_evals: Task episodes in all. A stopped search still has a validated, tested best.
@@ -95,7 +99,12 @@ def search(
         asked = {"budget": budget, "seed": seed, "suites": suite, "model": model}
         asked |= {"prices": prices, "proposer": proposer, "full": full, "evidence": evidence}
         asked |= {"llm": llm, "llm_base_url": llm_base_url, "llm_key_env": llm_key_env}
-        asked |= {"llm_price": llm_price, "max_usd": max_usd, "max_evals": max_evals}
+        asked |= {
+            "llm_grammar": llm_grammar,
+            "llm_price": llm_price,
+            "max_usd": max_usd,
+            "max_evals": max_evals,
+        }
         asked |= {"max_time": max_time, "span": span}
         asked |= {"warm_start": "" if warm_start is None else str(warm_start.resolve())}
         if traces and suite != BUILT_IN:
@@ -111,10 +120,10 @@ def search(
         return
     evaluator = make_evaluator(config, workers)
     store = Store.open(resume) if resume else _create(runs, config)
-    with store, evaluator, Bars() as bars:
+    with store, evaluator, Bars() as bars, serving(config) as served:
         evaluator.on_episode = lambda _: bars.advance(1)
         bars.say(f"run {store.path}")
-        report = run(config, evaluator, store, bars)
+        report = run(served, evaluator, store, bars)
     if json:
         print_json(report.as_json())
     else:

@@ -42,7 +42,8 @@ class SearchConfig:
     `akv_rsi.tasks.traces.objective.Risk` sees.
 
     The models ``llm`` at one endpoint propose policies too; ``llm_key_env`` names the variable that
-    holds the key, ``llm_price`` is dollars per million tokens in and out. ``max_usd`` dollars,
+    holds the key, ``llm_grammar`` says that their server, vLLM, can hold programs to a grammar, and
+    ``llm_price`` is dollars per million tokens in and out. ``max_usd`` dollars,
     ``max_evals`` episodes in all and ``max_time`` seconds are never exceeded, as far as can be told
     before a round. ``warm_start`` is a finished run whose best policies and lessons this one begins
     with.
@@ -76,6 +77,7 @@ class SearchConfig:
     llm: tuple[str, ...] = ()
     llm_base_url: str = "https://api.openai.com/v1"
     llm_key_env: str = ""
+    llm_grammar: bool = False
     llm_price: tuple[float, float] = (0.0, 0.0)
     max_usd: float | None = None
     max_evals: int | None = None

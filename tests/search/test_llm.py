@@ -174,6 +174,7 @@ BLANKS = {
     "critic": {"parents": "PARENTS", "evidence": "EVIDENCE"},
     "form_json": {"keys": '"a", "b"'},
     "form_fenced": {"keys": '"a", "b"'},
+    "form_program": {},
     "probe": {},
 }  # fmt: skip
 
@@ -240,7 +241,7 @@ class TestExchange:
         def die(asks, check):
             raise Killed
 
-        exchange._ask = die
+        exchange.ask = die
         with pytest.raises(Killed):
             self.perform(path, exchange, self.asks())
         assert self.kinds(path) == [("llm-asked", "k/0")]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from akv_rsi.policies.lint import LONGEST_SOURCE
 from akv_rsi.search.llm.endpoint import Endpoint, Mode, Reply
-from akv_rsi.search.llm.prompts import prompt
+from akv_rsi.search.llm.prompts import prompt, text_of
 
 PROBE_TOKENS = 64
 MODES: tuple[Mode, ...] = ("json_schema", "json_object", "fenced")
@@ -44,13 +44,15 @@ Form = TypeVar("Form", bound=BaseModel)
 _FENCE = re.compile(r"```(?:json|python|py)?[ \t]*\n(.*?)```", re.S)
 
 
-def schema(form: type[BaseModel]) -> dict[str, Any]:
-    """The JSON schema of a form."""
-    return form.model_json_schema()
+def schema(form: type[BaseModel], mode: Mode = "json_schema") -> dict[str, Any]:
+    """The JSON schema of a form; in mode ``grammar`` that of policies."""
+    return {"grammar": text_of("dsl.ebnf")} if mode == "grammar" else form.model_json_schema()
 
 
 def instruction(form: type[BaseModel], mode: Mode) -> str:
     """How to answer, for the end of the system prompt."""
+    if mode == "grammar":
+        return prompt("form_program")
     keys = ", ".join(f'"{name}"' for name in form.model_fields)
     return prompt("form_fenced" if mode == "fenced" else "form_json", keys=keys)
 
@@ -58,7 +60,7 @@ def instruction(form: type[BaseModel], mode: Mode) -> str:
 def read(text: str, form: type[Form]) -> Form | None:
     """The form in ``text``: as JSON, or in a fenced block; None when there is none.
 
-    A proposal may also be just a fenced Python program.
+    A proposal may also be just a Python program, fenced or alone.
     """
     blocks = [match.group(1) for match in _FENCE.finditer(text)]
     for candidate in (text, *blocks):
@@ -67,7 +69,7 @@ def read(text: str, form: type[Form]) -> Form | None:
         except ValidationError:
             continue
     if form is Proposal:
-        programs = [block for block in blocks if "def policy" in block]
+        programs = [block for block in (blocks or [text]) if "def policy" in block]
         if programs and len(programs[-1]) <= LONGEST_SOURCE:
             return form.model_validate({"idea": "", "source": programs[-1]})
     return None

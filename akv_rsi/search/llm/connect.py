@@ -16,7 +16,14 @@ def models_of(config: SearchConfig) -> list[Model]:
     """The models of a configuration; `ConfigError` when one cannot be asked."""
     price_in, price_out = config.llm_price
     return [
-        Model(name, config.llm_base_url, config.llm_key_env, price_in, price_out)
+        Model(
+            name,
+            config.llm_base_url,
+            config.llm_key_env,
+            price_in,
+            price_out,
+            config.llm_grammar,
+        )
         for name in config.llm
     ]
 

@@ -19,7 +19,7 @@ from openai.types.chat import ChatCompletion
 
 from akv_rsi.errors import ConfigError
 
-Mode = Literal["json_schema", "json_object", "fenced"]
+Mode = Literal["json_schema", "json_object", "fenced", "grammar"]
 Failure = Literal["refused", "busy", "timeout", "unreachable", "too large", "malformed", "empty"]
 # What another try may cure. The others cost their proposal and nothing more.
 PASSING = frozenset({"busy", "timeout", "unreachable"})
@@ -40,13 +40,17 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model at an endpoint. ``price_in`` and ``price_out`` are dollars per million tokens."""
+    """A model at an endpoint. ``price_in`` and ``price_out`` are dollars per million tokens.
+
+    ``grammar`` says that the server can hold programs to a grammar, as vLLM can.
+    """
 
     name: str
     url: str
     key_env: str = ""
     price_in: float = 0.0
     price_out: float = 0.0
+    grammar: bool = False
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -92,11 +96,12 @@ class Broken(Exception):  # inside this module
 
 @dataclass(slots=True)
 class Endpoint:
-    """Asks one model. ``sleep`` is for tests."""
+    """Asks one model. ``sleep`` is for tests; without a ``temperature`` the server chooses."""
 
     model: Model
     limits: Limits = field(default_factory=Limits)
     sleep: Callable[[float], None] = time.sleep
+    temperature: float | None = None
 
     def ask(
         self, system: str, user: str, mode: Mode, schema: dict[str, Any], tokens: int = 0
@@ -145,6 +150,7 @@ class Endpoint:
                         {"role": "user", "content": user},
                     ],
                     max_tokens=tokens,
+                    temperature=openai.omit if self.temperature is None else self.temperature,
                     **_format(mode, schema),
                 ) as response,
             ):
@@ -178,6 +184,8 @@ def _format(mode: Mode, schema: dict[str, Any]) -> dict[str, Any]:
     if mode == "json_schema":
         named = {"name": schema.get("title", "answer"), "schema": schema, "strict": True}
         return {"response_format": {"type": "json_schema", "json_schema": named}}
+    if mode == "grammar":
+        return {"extra_body": {"structured_outputs": {"grammar": schema["grammar"]}}}
     return {"response_format": {"type": "json_object"}} if mode == "json_object" else {}
 
 

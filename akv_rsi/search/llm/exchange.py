@@ -20,7 +20,16 @@ from pydantic import BaseModel
 from akv_rsi.errors import ConfigError
 from akv_rsi.search.journal import Journal, Outcome
 from akv_rsi.search.ledger import Ledger, Spend
-from akv_rsi.search.llm.answers import MODES, PROBE_TOKENS, Probe, instruction, probe, read, schema
+from akv_rsi.search.llm.answers import (
+    MODES,
+    PROBE_TOKENS,
+    Probe,
+    Proposal,
+    instruction,
+    probe,
+    read,
+    schema,
+)
 from akv_rsi.search.llm.endpoint import Endpoint, Mode, estimate
 from akv_rsi.search.llm.prompts import prompt
 
@@ -111,7 +120,7 @@ class Exchange:
         """The answers, in order; none when the account has no money for ``asks``."""
         if not asks:
             return []
-        answers = self._durably(journal, key, asks, lambda: self._ask(asks, check))
+        answers = self._durably(journal, key, asks, lambda: self.ask(asks, check))
         return [Answered(**row) for row in answers]
 
     def probe(self, journal: Journal) -> None:
@@ -151,16 +160,18 @@ class Exchange:
             return rows
         return []
 
-    def _ask(self, asks: Sequence[Ask], check: Check) -> list[Answered]:
-        """All calls, a few at a time; checks run one by one: they may use the evaluator."""
+    def ask(self, asks: Sequence[Ask], check: Check) -> list[Answered]:
+        """All calls, a few at a time, off the record; checks run one by one."""
         with ThreadPoolExecutor(CONCURRENCY) as pool:
             raw = list(pool.map(self._call, asks))
         return [_checked(answered, ask, check) for answered, ask in zip(raw, asks, strict=True)]
 
     def _call(self, ask: Ask) -> Answered:
         endpoint, mode = self.endpoints[ask.model], self.modes.get(ask.model, "fenced")
+        if endpoint.model.grammar and ask.form is Proposal:
+            mode = "grammar"
         system = f"{ask.system}\n{instruction(ask.form, mode)}"
-        reply = endpoint.ask(system, ask.user, mode, schema(ask.form))
+        reply = endpoint.ask(system, ask.user, mode, schema(ask.form, mode), ask.tokens)
         usd = endpoint.model.dollars(reply.tokens_in, reply.tokens_out)
         took = (reply.tokens_in, reply.tokens_out, usd)
         if reply.failure:

@@ -12,7 +12,7 @@ LONGEST_DATA = 6000  # characters of one block
 
 def prompt(name: str, **values: str) -> str:
     """The prompt called ``name`` with its blanks filled in; `KeyError` when one is left."""
-    return Template(_text(name)).substitute(values).strip() + "\n"
+    return Template(text_of(f"{name}.md")).substitute(values).strip() + "\n"
 
 
 def data(text: str) -> str:
@@ -35,6 +35,7 @@ def _mark(text: str, serial: int) -> str:
 
 
 @cache
-def _text(name: str) -> str:
+def text_of(name: str) -> str:
+    """The file called ``name`` beside the prompts."""
     folder = resources.files("akv_rsi.search") / "prompts"
-    return (folder / f"{name}.md").read_text(encoding="utf-8")
+    return (folder / name).read_text(encoding="utf-8")
