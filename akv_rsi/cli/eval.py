@@ -53,9 +53,9 @@ def evaluate(
 ) -> None:
     """Evaluate policies on tasks: accuracy, and cost against keeping everything.
 
-    A policy is a file, an exported module, ``oracle``, or a built-in one, with its numbers if they
-    are to differ from the defaults: ``rolling_drop:keep=4``. Without any, all built-in ones and
-    the oracle are evaluated.
+    A policy is a file, an exported module, ``oracle``, ``agent-directed`` (the agent has a tool and
+    decides itself), or a built-in one, with its numbers if they are to differ from the defaults:
+    ``rolling_drop:keep=4``. Without any, all built-in ones and the oracle are evaluated.
 
     Args:
         policies: Names or files.

@@ -13,12 +13,14 @@ from akv_rsi.search.candidate import Candidate
 from akv_rsi.search.store import Store
 
 ORACLE = PolicySpec("oracle", kind="oracle")
+DIRECTED = PolicySpec("agent-directed", kind="agent")
 
 
 def policy_named(name: str, oracle: bool = True) -> PolicySpec:
     """A built-in policy, with numbers if they are to differ (``rolling_drop:keep=4``), or a file.
 
-    ``oracle`` says whether hindsight can be asked for. `ConfigError` for an unknown name.
+    ``oracle`` says whether hindsight can be asked for, and an agent that has the tool
+    `manage_cache`: both need an environment. `ConfigError` for an unknown name.
     """
     base, _, rest = name.partition(":")
     values = dict(_assignment(part) for part in rest.split(",")) if rest else {}
@@ -26,8 +28,10 @@ def policy_named(name: str, oracle: bool = True) -> PolicySpec:
         return library.spec(base, **values)
     if oracle and base == ORACLE.name and not values:
         return ORACLE
+    if oracle and base == DIRECTED.name and not values:
+        return DIRECTED
     if not base.endswith(".py") and not Path(base).is_file():
-        known = ", ".join((*library.names(), *([ORACLE.name] if oracle else [])))
+        known = ", ".join((*library.names(), *([ORACLE.name, DIRECTED.name] if oracle else [])))
         raise ConfigError(f"unknown policy {name!r}: use {known}, or a .py file")
     return replace(read_policy(base), tunables=tuple(sorted(values.items())))
 

@@ -16,11 +16,11 @@ class PolicySpec:
 
     ``program``: a DSL ``source`` with its ``tunables`` fixed; untrusted ones run in the sandbox.
     ``editor``: a text-editing baseline of the library, by ``name``. ``oracle``: hindsight, answered
-    by the environment itself.
+    by the environment itself. ``agent``: the agent decides, by calls of a tool.
     """
 
     name: str
-    kind: Literal["program", "editor", "oracle"] = "program"
+    kind: Literal["program", "editor", "oracle", "agent"] = "program"
     source: str = ""
     tunables: tuple[tuple[str, TunableValue], ...] = ()
     trusted: bool = False

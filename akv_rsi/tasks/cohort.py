@@ -21,6 +21,7 @@ from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.tasks.bench import Bench, Generates
 from akv_rsi.tasks.conversation import Conversation
 from akv_rsi.tasks.decide import Choice, Decide, open_decider
+from akv_rsi.tasks.directed import Directed
 from akv_rsi.tasks.episode import Episode, Measured, TaskRef
 from akv_rsi.tasks.play import Play, Played, play
 from akv_rsi.tasks.transcript import Transcript
@@ -177,8 +178,12 @@ def _episode(
     script = None
     try:
         script = bench.script(task)
+        make = partial(bench.environment, task)
+        conversation = Conversation(chat, transcript)
         calls = play(
-            Conversation(chat, transcript), partial(bench.environment, task), bench.max_turns
+            conversation,
+            (lambda: Directed(make())) if spec.kind == "agent" else make,
+            bench.max_turns,
         )
         played = yield from _metered(calls, measured)
     except TaskError as error:

@@ -12,6 +12,7 @@ from akv_rsi.policies.editor import Edit
 from akv_rsi.policies.open import open_policy
 from akv_rsi.policies.resident import current_turn_start
 from akv_rsi.policies.spec import PolicySpec
+from akv_rsi.tasks.directed import directed_ops
 from akv_rsi.tasks.environment import Environment, Hindsight
 from akv_rsi.types import Drop, Op, Range, Repos, Snapshot
 
@@ -39,6 +40,8 @@ def open_decider(spec: PolicySpec) -> Iterator[Decide]:
     """The decisions of ``spec`` while the context is open; `PolicyError` if it cannot be opened."""
     if spec.kind == "oracle":
         yield _each(lambda choice: oracle(choice.snapshot, choice.environment))
+    elif spec.kind == "agent":
+        yield _each(lambda choice: directed_ops(choice.snapshot))
     elif spec.kind == "editor":
         editor = library.editor(spec.name, **dict(spec.tunables))
         yield _each(lambda choice: editor.edit(choice.snapshot) or ())
