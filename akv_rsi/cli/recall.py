@@ -12,10 +12,11 @@ from akv_rsi.cli.output import interval, print_json
 from akv_rsi.config import EngineConfig
 from akv_rsi.errors import ConfigError
 from akv_rsi.tasks.load import find_model, load_engine
+from akv_rsi.tasks.recall.attention import attending, stock_mass
 from akv_rsi.tasks.recall.measure import measure
 from akv_rsi.tasks.recall.policy import by_policy
 from akv_rsi.tasks.recall.table import FULL, rows
-from akv_rsi.tasks.recall.variants import STUDY, VARIANTS
+from akv_rsi.tasks.recall.variants import STUDY, VARIANTS, dropping
 
 
 def recall(
@@ -46,13 +47,15 @@ def recall(
         json: Print the result as JSON.
     """
     every = VARIANTS | (STUDY if study else {})
+    folder, chat = find_model(model)
+    if study:
+        every["refresh most attending"] = dropping(attending(stock_mass(folder)))
     if unknown := sorted(set(variant) - set(every)):
         raise ConfigError(f"unknown variants {', '.join(unknown)}: use {', '.join(every)}")
     if questions < 2 or any(tokens < 100 for tokens in length):
         raise ConfigError("--questions must be at least 2, --length at least 100")
     chosen = {name: every[name] for name in every if not variant or name in (FULL, *variant)}
     chosen |= {name: by_policy(policy_named(name, oracle=False)) for name in policy}
-    folder, chat = find_model(model)
     config = EngineConfig(pages=pages, working_set_mib=0)
     engine, console = load_engine(folder, config), Console(stderr=True)
     tables = {}

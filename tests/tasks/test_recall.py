@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from chats import CHATML, tokenizer
@@ -17,11 +18,12 @@ from akv_rsi.engine.model import Model
 from akv_rsi.policies import library
 from akv_rsi.tasks.environment import Message
 from akv_rsi.tasks.pretrained import TemplateFormat
+from akv_rsi.tasks.recall.attention import attending, stock_mass
 from akv_rsi.tasks.recall.measure import ask, measure
 from akv_rsi.tasks.recall.policy import by_policy
 from akv_rsi.tasks.recall.table import rows
 from akv_rsi.tasks.recall.transcript import Recall, recall
-from akv_rsi.tasks.recall.variants import STUDY, VARIANTS, Prompt
+from akv_rsi.tasks.recall.variants import STUDY, VARIANTS, Prompt, values
 from akv_rsi.tasks.template import ChatTemplate
 from akv_rsi.types import Drop, OpHistory, Refresh, Repos
 from akv_rsi.visibility import Visibility
@@ -108,6 +110,20 @@ def test_the_study_refreshes_less(made: Recall) -> None:
     told = text(t for a, b in refresh.ranges for t in made.tokens[a:b])
     noted = "".join(fact.value for fact in made.facts if fact.noted)
     assert "".join(c for c in told if c.isdigit()) == noted
+
+
+def test_the_most_attending_are_as_many_as_the_numbers(made: Recall, tmp_path: Any) -> None:
+    random_model().save_pretrained(tmp_path)
+    shares = stock_mass(tmp_path)(made)
+    first, last = made.results[0], made.notes[-1]
+    assert shares[: made.spans[first][0]].max() == 0
+    assert 0 < shares[made.spans[last][0]] < 1
+    ranges = attending(lambda _: shares)(made, CHAT)
+    assert sum(b - a for a, b in ranges) == sum(b - a for a, b in values(made, CHAT))
+    spans = [made.spans[i] for i in made.notes]
+    assert all(any(low <= a and b <= high for low, high in spans) for a, b in ranges)
+    falling = np.arange(len(made.tokens), 0, -1.0)
+    assert attending(lambda _: falling)(made, CHAT)[0][0] == spans[0][0]
 
 
 @pytest.mark.parametrize("name", ["full", "trim", "drop+refresh", "refresh numbers"])

@@ -141,7 +141,7 @@ def _words(
         for match in _WORD.finditer("".join(pieces)):
             if chosen(match.group(), known):
                 ranges.append(_covering(pieces, match.start(), match.end(), start))
-    return _joined(ranges)
+    return joined(ranges)
 
 
 def _covering(pieces: Sequence[str], start: int, end: int, first: int) -> Range:
@@ -154,7 +154,7 @@ def _covering(pieces: Sequence[str], start: int, end: int, first: int) -> Range:
     return inside[0], inside[-1] + 1
 
 
-def _joined(ranges: Sequence[Range]) -> list[Range]:
+def joined(ranges: Sequence[Range]) -> list[Range]:
     """Ascending ranges, those that touch or overlap made one."""
     out: list[Range] = []
     for start, end in ranges:
