@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,21 +137,29 @@ def cache_end(call: Call, prices: PriceModel) -> int:
     return call.prompt + (call.output if prices.caches_output else 0)
 
 
-def usages(trajectory: Trajectory, prices: PriceModel) -> Iterator[Usage]:
-    """What each call of the trajectory uses, in order."""
-    state, end = Visibility(), 0
+def states(calls: Iterable[Call]) -> Iterator[Applied]:
+    """What each call sees after its ops, in order, and what of it a Refresh recomputes."""
+    state = Visibility()
     history: list[Op] = []
-    for call in trajectory.calls:
+    for call in calls:
         if call.reused < state.length and not call.auxiliary:
             # The text was edited: ops behind the kept tokens went with it.
             history = [op for op in history if op.boundary <= call.reused]
             state = Visibility.replay(call.reused, OpHistory(tuple(history)))
         applied = state.apply(call.ops)
-        yield charge(call, end, applied)
+        yield applied
         if not call.auxiliary:
             history.extend(call.ops)
-            end = cache_end(call, prices)
             state = applied.visibility.append(call.prompt + call.output - call.reused)
+
+
+def usages(trajectory: Trajectory, prices: PriceModel) -> Iterator[Usage]:
+    """What each call of the trajectory uses, in order."""
+    end = 0
+    for call, applied in zip(trajectory.calls, states(trajectory.calls), strict=True):
+        yield charge(call, end, applied)
+        if not call.auxiliary:
+            end = cache_end(call, prices)
 
 
 def usage_of(trajectory: Trajectory, prices: PriceModel) -> Usage:

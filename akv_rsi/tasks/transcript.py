@@ -48,6 +48,7 @@ class Transcript:
         self.reliable_span = reliable_span
         self.segments: list[Segment] = []
         self.calls: list[Call] = []
+        self.seen: list[Applied] = []  # what each call sees, and what of it is refreshed
         self.history = OpHistory()
         self.pinned: tuple[Range, ...] = ()
         self.usage = Usage()
@@ -190,4 +191,5 @@ class Transcript:
 
     def _charge(self, call: Call, applied: Applied) -> None:
         self.calls.append(call)
+        self.seen.append(applied)
         self.usage += charge(call, self._cache_end, applied)

@@ -53,7 +53,7 @@ class TraceBench:
             (replayed,) = replayer.run(context)
             if isinstance(replayed, AkvError):
                 raise replayed
-            billed = bill_context(context, replayed.calls, item.tariff)
+            billed = bill_context(context, replayed.calls, item.tariff, replayed.seen)
             judged = self.objective.judge(context, replayed, billed.usages)
             kept, lost = kept + judged.kept, lost + judged.lost
             calls += len(context.times)

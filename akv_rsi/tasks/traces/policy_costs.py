@@ -15,6 +15,7 @@ from akv_rsi.tasks.traces.needs import needs_of
 from akv_rsi.tasks.traces.provider import Bill, Tariff, bill
 from akv_rsi.tasks.traces.replays import REQUEST_TOKENS, Edited, Replayer
 from akv_rsi.types import Call
+from akv_rsi.visibility import Applied
 
 
 @dataclass(slots=True)
@@ -124,7 +125,8 @@ def policy_costs(
             if isinstance(replayed, AkvError):
                 row.failed = row.failed or str(replayed)
                 continue
-            row.add(bill_context(context, replayed.calls, tariff), full_cost, tariff)
+            billed = bill_context(context, replayed.calls, tariff, replayed.seen)
+            row.add(billed, full_cost, tariff)
             row.calls += len(context.times)
             row.blind += replayed.blind(needs)
             for edit in replayed.edits:
@@ -138,6 +140,8 @@ def _where(spec: PolicySpec) -> str:
     return "text" if spec.kind == "editor" else "engine"
 
 
-def bill_context(context: Modelled, calls: Sequence[Call], tariff: Tariff) -> Bill:
+def bill_context(
+    context: Modelled, calls: Sequence[Call], tariff: Tariff, seen: Sequence[Applied] = ()
+) -> Bill:
     """``calls`` in place of the recorded ones of ``context``, at their times."""
-    return bill(calls, tariff, context.times, context.extra, context.warm, context.since)
+    return bill(calls, tariff, context.times, context.extra, context.warm, context.since, seen)

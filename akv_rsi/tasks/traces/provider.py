@@ -17,9 +17,17 @@ from pathlib import Path
 
 from akv_rsi.config import from_mapping
 from akv_rsi.errors import ConfigError
-from akv_rsi.tasks.cost import PRESETS, PriceModel, cache_end, charge, load_prices, prices_from
+from akv_rsi.tasks.cost import (
+    PRESETS,
+    PriceModel,
+    cache_end,
+    charge,
+    load_prices,
+    prices_from,
+    states,
+)
 from akv_rsi.tasks.traces.trace import Trace
-from akv_rsi.types import Call, Op, OpHistory, Usage
+from akv_rsi.types import Call, Usage
 from akv_rsi.visibility import Applied, Visibility
 
 
@@ -161,70 +169,39 @@ def bill(
     extra: Sequence[int] = (),
     warm: int = 0,
     since: float | None = None,
+    seen: Sequence[Applied] = (),
 ) -> Bill:
     """What each of ``calls`` uses under ``tariff``; see `Modelled` for the other arguments.
 
     ``times`` and ``extra`` have one entry for each call that is not auxiliary; an auxiliary call
-    happens when the next other one does.
+    happens when the next other one does. ``seen`` is what `states` would tell, where it is known.
     """
-    cache, view = _Cache(tariff.rules, warm, since), _View(warm)
+    cache = _Cache(tariff.rules, warm, since)
     usages: list[Usage] = []
     number = 0
-    for call in calls:
+    if not seen:
+        # Recordings know no ops, and there can be a hundred thousand calls of them.
+        has_ops = any(call.ops for call in calls)
+        seen = [*states(calls)] if has_ops else [Applied(Visibility(), ())] * len(calls)
+    for call, applied in zip(calls, seen, strict=True):
         if number == 0 and not call.auxiliary and call.reused < warm:
             call = replace(call, reused=warm)
         now = times[number] if number < len(times) else None
-        # An auxiliary call's prompt is its own; a main call's that reuses less was edited.
-        if not call.auxiliary:
-            view.rewind(call.reused)
-        hit = cache.reach(call.reused, now)
-        usage = view.charge(call, hit)
+        usage = _usage(call, cache.reach(call.reused, now), applied)
         more = extra[number] if extra and not call.auxiliary else 0
         if more or call.prompt < tariff.rules.minimum:
             written = usage.written if call.prompt >= tariff.rules.minimum else 0
             usage = replace(usage, written=written, output=usage.output + more)
         if not call.auxiliary:
             cache.hold(call.reused, cache_end(call, tariff.prices), now)
-            view.append(call)
             number += 1
         usages.append(usage)
     return Bill(tuple(usages), cache.kept)
 
 
-class _View:
-    """What a conversation's queries see. Until the first op that is everything, and costs nothing.
-
-    From then on `Visibility` tells.
-    """
-
-    def __init__(self, warm: int) -> None:
-        self._length = warm
-        self._history: list[Op] = []
-        self._state: Visibility | None = None
-        self._applied: Applied | None = None
-
-    def rewind(self, reused: int) -> None:
-        """After an edit of the text: ops behind the kept tokens went with it."""
-        if reused < self._length:
-            self._length = reused
-            self._history = [op for op in self._history if op.boundary <= reused]
-            if self._state is not None:
-                self._state = Visibility.replay(reused, OpHistory(tuple(self._history)))
-
-    def charge(self, call: Call, hit: int) -> Usage:
-        """What a call uses of which ``hit`` leading tokens are cached."""
-        if call.ops and self._state is None:
-            self._state = Visibility().append(self._length)
-        if self._state is None:
-            fresh = call.prompt - hit
-            return Usage(1, fresh, hit, 0 if call.auxiliary else fresh, call.output)
-        self._applied = self._state.apply(call.ops)
-        return charge(call, hit, self._applied)
-
-    def append(self, call: Call) -> None:
-        """After a call: its prompt and its answer are part of the conversation."""
-        grown = call.prompt + call.output - call.reused
-        self._length += grown
-        self._history.extend(call.ops)
-        if self._state is not None and self._applied is not None:
-            self._state = self._applied.visibility.append(grown)
+def _usage(call: Call, hit: int, applied: Applied) -> Usage:
+    """What a call uses of which ``hit`` leading tokens are cached; before any op it sees all."""
+    if applied.visibility.past:
+        return charge(call, hit, applied)
+    fresh = call.prompt - hit
+    return Usage(1, fresh, hit, 0 if call.auxiliary else fresh, call.output)

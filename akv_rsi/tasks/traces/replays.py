@@ -25,6 +25,7 @@ from akv_rsi.tasks.traces.model import Modelled
 from akv_rsi.tasks.traces.needs import Needs, evidence_of, unmet
 from akv_rsi.tasks.transcript import Transcript
 from akv_rsi.types import Call
+from akv_rsi.visibility import Applied
 
 # What asking for a summary adds to the text that is to be summed up.
 REQUEST_TOKENS = 50
@@ -51,12 +52,13 @@ class Replayed:
     """A policy on one context: its calls, auxiliary ones included, and its edits.
 
     ``gone`` tells, for each recorded call, the recorded segments of which something was dropped or
-    removed by then.
+    removed by then; ``seen`` what each call saw, as `states` would tell.
     """
 
     calls: tuple[Call, ...]
     edits: tuple[Edited, ...] = ()
     gone: tuple[frozenset[int], ...] = ()
+    seen: tuple[Applied, ...] = ()
 
     def blind(self, needs: Needs) -> int:
         """How many recorded calls name something that the policy had taken away."""
@@ -152,7 +154,8 @@ class _Run:
                 return error
             gone.append(self._gone())
             transcript.record(transcript.length, call.output)
-        return Replayed(tuple(transcript.calls), tuple(self._edits), tuple(gone))
+        calls, seen = tuple(transcript.calls), tuple(transcript.seen)
+        return Replayed(calls, tuple(self._edits), tuple(gone), seen)
 
     def _gone(self) -> frozenset[int]:
         """The recorded segments of which something is dropped or removed."""
