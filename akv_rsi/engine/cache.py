@@ -19,9 +19,11 @@ from typing import Protocol
 import numpy as np
 
 from akv_rsi.config import EngineConfig
+from akv_rsi.engine.defrag import compact, most_dead
 from akv_rsi.engine.node import EMPTY, Bools, Node, indices
 from akv_rsi.engine.pool import Ints, Lease, PagePool
 from akv_rsi.engine.radix import RadixTree
+from akv_rsi.engine.view import View
 from akv_rsi.visibility import Visibility
 
 
@@ -38,6 +40,11 @@ class Reader(Protocol):
         """Where it stands in the tree."""
         ...
 
+    @property
+    def view(self) -> View:
+        """What it sees."""
+        ...
+
     def reads(self) -> Sequence[Ints]:
         """The slots it reads or will read."""
         ...
@@ -47,7 +54,7 @@ class Cache:
     """Pages and tree; ``readers`` are the running requests.
 
     ``copies``: a Repos leaves turned copies. ``dropped_pages`` were freed by 1, ``turned_pages`` by
-    2.
+    2; ``relocated`` tokens were moved by defragmentation.
     """
 
     def __init__(self, pool: PagePool, config: EngineConfig) -> None:
@@ -56,18 +63,31 @@ class Cache:
         self.copies = config.repos_mode == "copy"
         self.readers: list[Reader] = []
         self.dropped_pages = self.turned_pages = 0
+        self.relocated = 0
         self._restore_passes = config.restore_passes
-        self._stripped = 0
+        self._stripped = self._defragmented = 0
 
     def make_room(self, pages: int) -> bool:
         """Whether ``pages`` are free, after evicting what it takes."""
         if self.pool.free_pages < pages and self.tree.now - self._stripped >= self._restore_passes:
             self._stripped = self.tree.now
-            self.tree.strip(dead := self._dead_pages())
-            self.dropped_pages += int(dead.sum())
+            self._strip(self._live_slots())
         if self.pool.free_pages < pages and self.copies:
             self._evict_moved(pages)
         return self.tree.evict(pages)
+
+    def defragment(self, readers: Sequence[Reader]) -> None:
+        """Moves what one of ``readers`` sees out of pages that are mostly dead, if it is time."""
+        if self.tree.now - self._defragmented < self._restore_passes:
+            return
+        self._defragmented = self.tree.now
+        chosen = most_dead(readers, self.pool.page_size)
+        if chosen is not None:
+            live, fixed = self._live_slots(), self._leased()
+            left = compact(self.pool, self.tree, self.readers, chosen, live, fixed)
+            self.relocated += len(left)
+            if left.size:
+                self._strip(self._live_slots())
 
     def lease(self, count: int, after: int | None) -> Lease | None:
         """``count`` slots, if possible right behind slot ``after``; None when there is no room."""
@@ -114,16 +134,27 @@ class Cache:
                 live[slots] = True
         return live
 
-    def _dead_pages(self) -> Bools:
-        """Pages in use that neither a request nor the end of any path reads, page by page."""
+    def _live_slots(self) -> Bools:
+        """The slots that a request, or the end of any path, reads, slot by slot."""
         live = self._read_slots()
         for root in self.tree.roots():
             self._mark(root, live)
-        dead = ~live[:-1].reshape(-1, self.pool.page_size).any(1) & (self.pool.refs > 0)
+        return live
+
+    def _leased(self) -> Bools:
+        """Pages that running requests write to."""
+        leased = np.zeros(len(self.pool.refs), dtype=bool)
         for reader in self.readers:
             if reader.lease is not None:
-                dead[reader.lease.pages] = False
-        return dead
+                leased[reader.lease.pages] = True
+        return leased
+
+    def _strip(self, live: Bools) -> None:
+        """Frees the pages in which nothing is ``live``."""
+        read = live[:-1].reshape(-1, self.pool.page_size).any(1)
+        dead = ~read & (self.pool.refs > 0) & ~self._leased()
+        self.tree.strip(dead)
+        self.dropped_pages += int(dead.sum())
 
     def _mark(self, root: Node, live: Bools) -> None:
         """Marks the slots that are read from the leaves, and from before ops that are young.

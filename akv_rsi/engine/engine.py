@@ -126,6 +126,7 @@ class Engine:
             evicted_pages=self._cache.tree.evicted_pages,
             dropped_pages=self._cache.dropped_pages,
             turned_pages=self._cache.turned_pages,
+            relocated=self._cache.relocated,
             preemptions=self._scheduler.preemptions,
             pages_free=self._pool.free_pages,
         )

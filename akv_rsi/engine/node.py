@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from akv_rsi.engine.pool import Ints
+from akv_rsi.engine.pool import Ints, PagePool
 from akv_rsi.types import Op, Range
 from akv_rsi.visibility import Applied
 
@@ -102,6 +102,19 @@ class Node:
                 found.append(node.applied)
             node = node.parent
         return found[::-1]
+
+    def check(self, pool: PagePool) -> None:
+        """Asserts what must hold of this node by itself."""
+        held = self.held[self.held != GONE]
+        assert len(set(held.tolist())) == len(held), "one slot twice in a node"
+        pages = sorted(pool.pages_of(held).tolist())
+        assert sorted(self.pages.tolist()) == pages, "pages differ from the slots"
+        renewed = indices(self.applied.refreshed) if self.applied is not None else EMPTY
+        assert len(self.slots) == len(self.tokens) + len(renewed), "slots miscounted"
+        for key, child in self.children.items():
+            assert child.parent is self
+            assert child.key == key
+            assert child.tokens.size == 0 or child.tokens[0] == key
 
     def __iter__(self) -> Iterator[Node]:
         """This node and all below it."""

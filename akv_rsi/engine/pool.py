@@ -157,6 +157,12 @@ class PagePool:
             self._fill[page] = offset
         self.release(lease.pages)
 
+    def copy(self, sources: Ints, targets: Ints) -> None:
+        """Copies the KV of all layers from slots to slots."""
+        read, write = torch.from_numpy(sources), torch.from_numpy(targets)
+        for tensor in (*self.keys, *self.values):
+            tensor.index_copy_(1, write, tensor.index_select(1, read))
+
     def retain(self, pages: Ints) -> None:
         """One more holder for each of ``pages`` (distinct)."""
         self.refs[pages] += 1

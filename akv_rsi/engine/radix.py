@@ -9,13 +9,13 @@ on; a node with locks or children is never evicted, hence neither is anything ab
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import chain, count
 from weakref import WeakSet
 
 import numpy as np
 
 from akv_rsi.engine.leaves import LeafQueue
-from akv_rsi.engine.node import GONE, Bools, Match, Moved, Node, Path, common_length, indices
+from akv_rsi.engine.node import GONE, Bools, Match, Moved, Node, Path, common_length
 from akv_rsi.engine.pool import Ints, PagePool
 from akv_rsi.types import Op
 from akv_rsi.visibility import Applied
@@ -135,6 +135,18 @@ class RadixTree:
         before, node.pages = node.pages, self._pool.pages_of(node.slots)
         self._pool.release(before[~np.isin(before, node.pages)])
 
+    def relocate(self, slots: Ints) -> None:
+        """What was in slot ``i`` is in ``slots[i]`` from now on."""
+        for node in self.nodes():
+            if np.array_equal(held := node.held, slots[held]):
+                continue
+            node.slots = slots[node.slots]
+            if node.moved is not None:
+                node.moved = Moved(node.moved.tokens, slots[node.moved.slots])
+            before, node.pages = node.pages, self._pool.pages_of(node.held)
+            self._pool.retain(node.pages)
+            self._pool.release(before)
+
     def strip(self, dead: Bools) -> None:
         """Lets go of the pages marked in ``dead`` (one mark a page); the tokens stay."""
         for node in self.nodes():
@@ -170,8 +182,7 @@ class RadixTree:
 
     def nodes(self) -> Iterator[Node]:
         """All nodes."""
-        for root in self.roots():
-            yield from root
+        return chain.from_iterable(self.roots())
 
     def check(self, cursors: list[Node]) -> None:
         """Asserts the tree's invariants; ``cursors`` are the nodes that sequences stand on."""
@@ -182,19 +193,10 @@ class RadixTree:
             locks[id(cursor)] += 1
         for node in self.nodes():
             assert node.locks == locks[id(node)], "locks differ from the cursors"
-            pages = sorted(self._pool.pages_of(node.held).tolist())
-            assert sorted(node.pages.tolist()) == pages, "pages differ from the slots"
-            present = node.held[node.held != GONE]
-            slots = set(present.tolist())
-            assert len(slots) == len(present), "one slot twice in a node"
+            node.check(self._pool)
+            slots = set(node.held[node.held != GONE].tolist())
             assert seen.isdisjoint(slots), "one slot in two nodes"
             seen |= slots
-            ops = () if node.applied is None else node.applied.refreshed
-            assert len(node.slots) == len(node.tokens) + len(indices(ops)), "slots miscounted"
-            for key, child in node.children.items():
-                assert child.parent is node
-                assert child.key == key
-                assert child.tokens.size == 0 or child.tokens[0] == key
 
     def _hold(self, node: Node, slots: Ints) -> None:
         """``node`` holds the pages of ``slots`` too."""

@@ -111,7 +111,7 @@ class EngineStats:
     ``cached`` and ``computed`` split the ``prompt`` tokens of finished requests; ``refreshed`` and
     ``recovered`` ones are computed besides. Pages were freed of what nobody reads (``dropped``), of
     position versions (``turned``) and of whole paths (``evicted``). ``preemptions`` count requests
-    that had to wait again.
+    that had to wait again, ``relocated`` tokens moved to dense pages.
     """
 
     requests: int = 0
@@ -131,3 +131,4 @@ class EngineStats:
     dropped_pages: int = 0
     turned_pages: int = 0
     preemptions: int = 0
+    relocated: int = 0

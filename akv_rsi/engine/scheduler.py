@@ -84,6 +84,8 @@ class Scheduler:
         ``whole``: without a budget, and with the logits of every computed token.
         """
         self._secure()
+        if all(one.known - one.view.length <= 1 for one in self._prefilling):
+            self._cache.defragment((*self._decoding, *self._prefilling))
         self._cache.tree.now += 1
         batch = Batch(self._cache.pool, self._model.rotary)
         wanted = self._plan_decodes(batch)

@@ -121,6 +121,16 @@ class View:
                     inside = tokens[(tokens >= run.start) & (tokens < run.end)]
                     self._births[inside] = inside - run.start + run.position
 
+    def relocate(self, slots: Ints) -> None:
+        """What was in slot ``i`` is in ``slots[i]`` from now on."""
+        self._slots = slots[self._slots]
+        self._copies = slots[self._copies]
+
+    def unseen(self, page_size: int) -> float:
+        """The share of slots, in the pages of what is seen, that are not."""
+        seen = self.keys().slots
+        return 1 - len(seen) / (len(np.unique(seen // page_size)) * page_size)
+
     def copied(self, tokens: Ints, slots: Ints) -> None:
         """``tokens`` have copies in ``slots``, turned to where they stand."""
         self._copies[tokens] = slots
