@@ -84,10 +84,10 @@ class Cache:
         chosen = most_dead(readers, self.pool.page_size)
         if chosen is not None:
             live, fixed = self._live_slots(), self._leased()
-            left = compact(self.pool, self.tree, self.readers, chosen, live, fixed)
-            self.relocated += len(left)
-            if left.size:
-                self._strip(self._live_slots())
+            moved = compact(self.pool, self.tree, self.readers, chosen, live, fixed)
+            self.relocated += moved
+            if moved:
+                self._strip(live)
 
     def lease(self, count: int, after: int | None) -> Lease | None:
         """``count`` slots, if possible right behind slot ``after``; None when there is no room."""

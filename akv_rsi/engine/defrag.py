@@ -51,11 +51,11 @@ def compact(
     chosen: Standing,
     live: Bools,
     fixed: Bools,
-) -> Ints:
-    """Moves live units on the way to ``chosen`` out of sparse pages; the slots they left.
+) -> int:
+    """Moves live units on the way to ``chosen`` out of sparse pages; how many.
 
-    ``live`` marks slots, ``fixed`` the pages from which nothing may move; all of ``standing`` learn
-    of the move. Nothing is moved when the free pages do not suffice.
+    ``live`` marks slots and is kept up to date, ``fixed`` the pages from which nothing may move;
+    all of ``standing`` learn of the move. Nothing moves when the free pages do not suffice.
     """
     size = pool.page_size
     used = live[: len(pool.refs) * size].reshape(-1, size).sum(1)
@@ -64,7 +64,7 @@ def compact(
     held = held[held >= 0]
     old: Ints = held[live[held] & sparse[held // size]][:BUDGET]
     if not old.size or pool.pages_needed(len(old)) > pool.free_pages:
-        return EMPTY
+        return 0
     lease = pool.lease(len(old))
     new = lease.take(len(old))
     pool.copy(old, new)
@@ -76,4 +76,5 @@ def compact(
     for one in standing:
         one.view.relocate(slots)
     pool.close(lease)
-    return old
+    live[old], live[new] = False, True
+    return len(old)

@@ -19,6 +19,17 @@ GONE = -1
 Groups = tuple[tuple[int, tuple[Op, ...]], ...]
 
 
+class Domain(NamedTuple):
+    """Whose cache it is: paths of different domains share nothing.
+
+    The serving side sets ``tenant``. A client may choose a ``salt``, which divides its tenant's
+    cache further; as a field of its own it can never pass for a tenant.
+    """
+
+    tenant: str = ""
+    salt: str = ""
+
+
 class Path(NamedTuple):
     """What a sequence is: its tokens, and the ops of each boundary in ascending order."""
 

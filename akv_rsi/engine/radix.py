@@ -15,33 +15,33 @@ from weakref import WeakSet
 import numpy as np
 
 from akv_rsi.engine.leaves import LeafQueue
-from akv_rsi.engine.node import GONE, Bools, Match, Moved, Node, Path, common_length
+from akv_rsi.engine.node import GONE, Bools, Domain, Match, Moved, Node, Path, common_length
 from akv_rsi.engine.pool import Ints, PagePool
 from akv_rsi.types import Op
 from akv_rsi.visibility import Applied
 
 
 class RadixTree:
-    """All cached paths, by tenant.
+    """All cached paths, by domain.
 
-    ``cuts`` counts the changes that can invalidate a match, ``evicted_pages`` what the eviction of
-    leaves freed, ``now`` the passes.
+    ``cuts`` counts the changes that can invalidate a match, ``evicted_pages`` what `evict` freed,
+    ``now`` the passes.
     """
 
     def __init__(self, pool: PagePool) -> None:
         self._pool = pool
-        self._roots: dict[str, Node] = {}
+        self._roots: dict[Domain, Node] = {}
         self._private: WeakSet[Node] = WeakSet()
         self._clock = count(1)
         self._leaves = LeafQueue()
         self._nodes = 0
         self.cuts = self.now = self.evicted_pages = 0
 
-    def root(self, tenant: str) -> Node:
-        """The root of a tenant's paths."""
-        if tenant not in self._roots:
-            self._roots[tenant] = Node(None, ())
-        return self._roots[tenant]
+    def root(self, domain: Domain) -> Node:
+        """The root of a domain's paths."""
+        if domain not in self._roots:
+            self._roots[domain] = Node(None, ())
+        return self._roots[domain]
 
     def private_root(self) -> Node:
         """A root that nobody else can find, for a path that is discarded after use."""

@@ -15,7 +15,8 @@ class Request:
 
     ``tokens`` is the full logical prompt; the engine finds what is cached. ``pinned`` ranges may
     not be dropped. ``temperature`` 0 is greedy; otherwise ``seed`` makes sampling repeatable,
-    whatever else runs in the batch. Cached KV is shared only within ``tenant``.
+    whatever else runs in the batch. Cached KV is shared only within ``tenant``, which the serving
+    side sets, and ``salt``, which its client may choose.
     """
 
     tokens: Sequence[int]
@@ -26,6 +27,7 @@ class Request:
     seed: int = 0
     pinned: tuple[Range, ...] = ()
     tenant: str = ""
+    salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from akv_rsi.engine.cache import Cache
 from akv_rsi.engine.closure import Read, closure
-from akv_rsi.engine.node import EMPTY, GONE, Match, Node, Path, Step, units, way_to
+from akv_rsi.engine.node import EMPTY, GONE, Domain, Match, Node, Path, Step, units, way_to
 from akv_rsi.engine.pool import Ints
 from akv_rsi.engine.request import Request, Tally
 from akv_rsi.engine.timeline import Timeline
@@ -30,7 +30,8 @@ class Walk:
         self.prompt = self.known = len(request.tokens)
         self.tokens = np.empty(self.prompt + request.max_new_tokens, dtype=np.int64)
         self.tokens[: self.prompt] = request.tokens
-        self._root = tree.private_root() if alone else tree.root(request.tenant)
+        domain = Domain(request.tenant, request.salt)
+        self._root = tree.private_root() if alone else tree.root(domain)
         self._match = tree.match(
             self._root, Path(self.tokens[: self.prompt], tuple(request.history.groups()))
         )

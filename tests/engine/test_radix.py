@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from akv_rsi.engine.node import Match, Node, Path
+from akv_rsi.engine.node import Domain, Match, Node, Path
 from akv_rsi.engine.pool import LayerShape, PagePool
 from akv_rsi.engine.radix import RadixTree
 from akv_rsi.types import Drop, Op, Repos
@@ -24,7 +24,7 @@ class Forest:
         self.tree = RadixTree(self.pool)
 
     def match(self, tokens: list[int], ops: tuple[Op, ...] = (), tenant: str = "") -> Match:
-        return self.tree.match(self.tree.root(tenant), path(tokens, ops))
+        return self.tree.match(self.tree.root(Domain(tenant)), path(tokens, ops))
 
     def put(self, tokens: list[int], ops: tuple[Op, ...] = (), tenant: str = "") -> Node:
         """Adds what is missing of a path, and returns its end, locked."""
@@ -80,9 +80,9 @@ def test_a_match_modifies_nothing() -> None:
     """PITFALLS 7."""
     forest = Forest()
     end = forest.put(list(range(12)))
-    before = [(id(n), n.tokens.tolist(), n.stamp) for n in forest.tree.root("")]
+    before = [(id(n), n.tokens.tolist(), n.stamp) for n in forest.tree.root(Domain())]
     forest.match([0, 1, 2, 77])
-    assert before == [(id(n), n.tokens.tolist(), n.stamp) for n in forest.tree.root("")]
+    assert before == [(id(n), n.tokens.tolist(), n.stamp) for n in forest.tree.root(Domain())]
     forest.check(end)
 
 
@@ -180,7 +180,9 @@ def test_stale_entries_of_the_eviction_queue_do_not_pile_up() -> None:
 def test_a_prompt_of_64k_tokens_is_matched_in_a_millisecond() -> None:
     forest, tokens = Forest(pages=2**14 + 1), list(range(2**16))
     end, whole = forest.put(tokens), path(tokens)
-    best = min(_timed(lambda: forest.tree.match(forest.tree.root(""), whole)) for _ in range(20))
+    best = min(
+        _timed(lambda: forest.tree.match(forest.tree.root(Domain()), whole)) for _ in range(20)
+    )
     assert best < 1e-3
     assert forest.match(tokens).node is end
 

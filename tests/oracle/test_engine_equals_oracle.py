@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from akv_rsi.engine.engine import Engine
+from akv_rsi.engine.request import Request
 
 from .book import Book, Op, groups
 from .convert import history_of
@@ -172,6 +173,17 @@ def test_tenants_share_nothing() -> None:
     cached = [forced(engine, [call])[0].cached for call in calls]
     assert cached == [0, 0, 43, 0]
     assert_exact("llama", calls)
+
+
+def test_a_salt_divides_a_tenant_and_never_passes_for_another() -> None:
+    """PITFALLS 8, 10, 11: fields of a key are compared one by one, and nothing is hashed."""
+    engine = engine_for("llama")
+    domains = [("a", ""), ("", "a"), ("a", "b"), ("b", "a"), ("ab", ""), ("a", "b")]
+    cached = []
+    for tenant, salt in domains:
+        request = Request(tuple(range(20)), max_new_tokens=1, tenant=tenant, salt=salt)
+        cached.append(engine.generate([request])[0].cached)
+    assert cached == [0, 0, 0, 0, 0, 19]
 
 
 @pytest.mark.slow
