@@ -51,6 +51,11 @@ _COMMANDS = {
         "Ask a model for facts of long transcripts under cache operations.",
         "akv-rsi recall --model model.gguf --length 1000",
     ),
+    "report": (
+        "akv_rsi.cli.report:report",
+        "Write a finished run's report as one HTML file.",
+        "akv-rsi report runs/20260101-120000-0.8-0",
+    ),
     "export": (
         "akv_rsi.cli.export:export",
         "Write a found policy as a plain Python module.",

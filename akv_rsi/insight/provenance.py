@@ -13,7 +13,7 @@ def about(run: Run, seen: Seen) -> list[str]:
     """Origin, scores, screen, parity and what was said of it; headings end with a colon."""
     return [
         f"{seen.label}:",
-        *_origin(run, seen),
+        *origin(run, seen),
         *_scores(run, seen),
         *_screen(seen),
         *_parity(run, seen),
@@ -21,7 +21,8 @@ def about(run: Run, seen: Seen) -> list[str]:
     ]
 
 
-def _origin(run: Run, seen: Seen) -> list[str]:
+def origin(run: Run, seen: Seen) -> list[str]:
+    """What made it, from what, and what came of it."""
     if not seen.origin:
         return ["a reference, not a candidate"]
     made = seen.candidate

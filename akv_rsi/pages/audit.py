@@ -2,133 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from akv_rsi.pages.html import (
+    COLOURS,
+    WIDTH,
+    colour_of,
+    document,
+    heading,
+    key,
+    line,
+    mark,
+    ordered,
+    paragraph,
+    polyline,
+    rect,
+    scrolling,
+    svg,
+    table,
+    text,
+)
 
 Data = Mapping[str, Any]
 MOST_TRACES = 50
-_WIDTH, _HEIGHT = 640, 180
-_COLOURS = ("#4361ee", "#f3722c", "#43aa8b", "#f9c74f", "#9b5de5", "#577590", "#d62839", "#adb5bd")
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1b1b1e; background: #fff }
-h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
-table { border-collapse: collapse; margin: .5rem 0; width: 100% }
-th, td { text-align: right; padding: .2rem .6rem; border-bottom: 1px solid #dee2e6 }
-th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere }
-svg { width: 100%; height: auto; display: block } svg text { font-size: 11px; fill: #495057 }
-.note { color: #495057 } .bad { color: #b02a37 }
-"""
+_HEIGHT = 180
+_LABELS = 200  # what policies' names take of a plot's width
 
 
 def page(report: Data) -> str:
     """The whole page; ``report`` is that of `Report.to_json`."""
     overall = report["overall"]
+    title = f"Audit of {overall['traces']} traces, {overall['calls']:,} calls"
     parts = [
-        f"<h1>Audit of {overall['traces']} traces, {overall['calls']:,} calls</h1>",
-        _note(f"{report['prices']} prices. {' '.join(report['notes'])}"),
-        "<h2>What to act on</h2>",
-        _list(report["advice"]),
-        "<h2>What the text is made of, and what is read again</h2>",
+        heading(title, 1),
+        paragraph(f"{report['prices']} prices. {' '.join(report['notes'])}", "note"),
+        heading("What to act on"),
+        ordered(report["advice"]),
+        heading("What the text is made of, and what is read again"),
         _stacked(overall["mix"]),
-        "<h2>What each policy would have cost, against keeping everything</h2>",
+        heading("What each policy would have cost, against keeping everything"),
         _policies(overall["policies"]),
-        "<h2>Published figures, on these traces</h2>",
+        heading("Published figures, on these traces"),
         _claims(overall["claims"]),
-        "<h2>Cache misses, by cause</h2>",
+        heading("Cache misses, by cause"),
         _misses(overall["misses"]),
-        "<h2>Traces</h2>",
+        heading("Traces"),
         _traces(report["traces"]),
-        "<h2>Files</h2>",
+        heading("Files"),
         _problems(report["files"]),
     ]
-    head = f'<meta charset="utf-8"><title>akv-rsi audit</title><style>{_STYLE}</style>'
-    return f"<!doctype html><html lang=en><head>{head}</head><body>{''.join(parts)}</body></html>\n"
-
-
-def _note(text: str) -> str:
-    return f'<p class="note">{escape(text)}</p>'
-
-
-def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"
-
-
-def _list(lines: Sequence[str]) -> str:
-    return f"<ol>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ol>"
-
-
-def _svg(height: int, inside: str, label: str) -> str:
-    box = f'viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(label)}"'
-    return f"<svg {box}>{inside}</svg>"
-
-
-def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def _rect(x: float, y: float, width: float, height: float, colour: str, title: str) -> str:
-    box = f'x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{height:.1f}"'
-    return f'<rect {box} fill="{colour}"><title>{escape(title)}</title></rect>'
-
-
-def _line(x1: float, x2: float, y1: float, y2: float, colour: str) -> str:
-    return f'<line x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
+    return document(title, parts)
 
 
 def _stacked(mix: Sequence[Data]) -> str:
-    """Two bars: tokens, and reads of them; a legend below."""
+    """Two bars: tokens, and reads of them; a key and the figures below."""
     marks: list[str] = []
-    for row, (key, name) in enumerate((("tokens", "tokens"), ("read", "later reads"))):
-        total, x = sum(share[key] for share in mix) or 1, 80.0
-        marks.append(_text(0, row * 34 + 20, name))
+    totals = {kind: sum(share[kind] for share in mix) or 1 for kind in ("tokens", "read")}
+    for row, (kind, name) in enumerate((("tokens", "tokens"), ("read", "later reads"))):
+        x = 80.0
+        marks.append(text(0, row * 34 + 20, name))
         for number, share in enumerate(mix):
-            width = (_WIDTH - 80) * share[key] / total
-            title = f"{share['name']}: {share[key]:,} ({share[key] / total:.0%})"
-            marks.append(_rect(x, row * 34 + 4, width, 24, _colour(number), title))
+            width = (WIDTH - 80) * share[kind] / totals[kind]
+            title = f"{share['name']}: {share[kind]:,} ({share[kind] / totals[kind]:.0%})"
+            marks.append(rect(x, row * 34 + 4, width, 24, colour_of(number), title))
             x += width
+    entries = []
     for number, share in enumerate(mix):
-        x, y = 80 + number % 4 * 140, 84 + number // 4 * 18
-        marks.append(_rect(x, y - 9, 10, 10, _colour(number), share["name"]))
-        marks.append(_text(x + 14, y, share["name"]))
-    return _svg(94 + (len(mix) - 1) // 4 * 18, "".join(marks), "make-up of the text")
-
-
-def _colour(number: int) -> str:
-    return _COLOURS[number % len(_COLOURS)]
+        tokens, read = (f"{share[kind] / totals[kind]:.0%}" for kind in ("tokens", "read"))
+        entries.append((colour_of(number), f"{share['name']} {tokens}, {read} of later reads"))
+    return svg(66, "".join(marks), "make-up of the text, told below in figures") + key(entries)
 
 
 def _policies(policies: Sequence[Data]) -> str:
     """A table, and for each policy its ratio over traces: p10 to p90, quartiles, median."""
     rows = [row for row in policies if row["spread"]]
     if not rows:
-        return "<p>No policy was costed.</p>"
+        return paragraph("No policy was costed.")
     top = max(1.2, *(row["spread"]["p90"] for row in rows)) * 1.05
-    scale = (_WIDTH - 220) / top
-    one = 180 + scale
-    marks = [_line(one, one, 0, len(rows) * 22 + 4, _COLOURS[7])]
+    scale = (WIDTH - _LABELS - 40) / top
+    one = _LABELS + scale
+    marks = [line(one, one, 0, len(rows) * 22 + 4)]
     for number, row in enumerate(sorted(rows, key=lambda row: (row["on"], row["ratio"]))):
         marks.append(_box(row, number * 22 + 4, scale))
-    marks.append(_text(180 + scale, len(rows) * 22 + 16, "1.0 = keep everything", "middle"))
-    plot = _svg(len(rows) * 22 + 22, "".join(marks), "cost ratio of each policy")
-    names = ("policy", "on", "cost ratio", "blind calls", "edits that paid", "")
-    return plot + _table(names, map(_policy_row, policies))
+    marks.append(text(one, len(rows) * 22 + 18, "1.0 = keep everything", "middle"))
+    plot = svg(len(rows) * 22 + 24, "".join(marks), "cost ratio of each policy, as in the table")
+    names = ("policy", "on", "cost ratio", "blind calls", "edits that paid", "verdict")
+    spread = scrolling(plot, "spread of the cost ratio over traces")
+    entries = ((COLOURS[0], "edits the cache (engine)"), (COLOURS[1], "edits the text (any API)"))
+    note = paragraph("Box: half of the traces; line: eight in ten; mark: the median.", "note")
+    return spread + key(entries) + note + table(names, map(_policy_row, policies), "policies", 1)
 
 
 def _box(row: Data, y: float, scale: float) -> str:
-    spread, colour = row["spread"], _COLOURS[0] if row["on"] == "engine" else _COLOURS[1]
-    title = ", ".join(f"{key} {spread[key]:.2f}" for key in ("p10", "p25", "p50", "p75", "p90"))
-    low, high = (180 + scale * spread[key] for key in ("p10", "p90"))
-    line = _line(low, high, y + 8, y + 8, colour)
-    start = 180 + scale * spread["p25"]
-    box = _rect(start, y + 2, max(2.0, scale * (spread["p75"] - spread["p25"])), 12, colour, title)
-    median = _rect(180 + scale * spread["p50"] - 1, y, 2, 16, "#1b1b1e", title)
-    return _text(0, y + 12, f"{row['name']} ({row['on']})") + line + box + median
+    spread, colour = row["spread"], COLOURS[0] if row["on"] == "engine" else COLOURS[1]
+    title = ", ".join(f"{name} {spread[name]:.2f}" for name in ("p10", "p25", "p50", "p75", "p90"))
+    low, high = (_LABELS + scale * spread[name] for name in ("p10", "p90"))
+    start = _LABELS + scale * spread["p25"]
+    width = max(2.0, scale * (spread["p75"] - spread["p25"]))
+    drawn = line(low, high, y + 8, y + 8, colour) + rect(start, y + 2, width, 12, colour, title)
+    median = mark(_LABELS + scale * spread["p50"] - 1, y, 2, 16, title)
+    return text(0, y + 12, f"{row['name']} ({row['on']})") + drawn + median
 
 
 def _policy_row(row: Data) -> Sequence[str]:
@@ -151,22 +125,23 @@ def _claims(claims: Sequence[Data]) -> str:
         (claim["name"], f"{claim['published']:.2f}", *(cell(s) for _, s in claim["by_length"]))
         for claim in claims
     )
-    return _table(("claim", "published", *lengths), rows)
+    return table(("claim", "published", *lengths), rows, "published figures")
 
 
 def _misses(misses: Mapping[str, Data]) -> str:
     if not misses:
-        return "<p>None found, or no cached tokens are recorded.</p>"
+        return paragraph("None found, or no cached tokens are recorded.")
     rows = (
         (cause, f"{int(row['misses'])}", f"{row['lost']:,}", f"{row['share_of_writes']:.0%}")
         for cause, row in misses.items()
     )
-    return _table(("cause", "misses", "tokens lost", "share of cache writes"), rows)
+    names = ("cause", "misses", "tokens lost", "share of cache writes")
+    return table(names, rows, "cache misses by cause")
 
 
 def _traces(traces: Sequence[Data]) -> str:
     largest = sorted(traces, key=lambda trace: -trace["prices"][0]["cost"])[:MOST_TRACES]
-    note = _note(f"The {len(largest)} most expensive of {len(traces)}.")
+    note = paragraph(f"The {len(largest)} most expensive of {len(traces)}.", "note")
     return note + "".join(map(_trace, largest))
 
 
@@ -179,14 +154,10 @@ def _trace(trace: Data) -> str:
     ]
     if own["compared"] != "nothing":
         facts.append(f"modelled {own['compared']} {own['difference']:+.1%} against the record")
-    reason = f'<p class="bad">{escape(own["why"])}</p>' if own["why"] and not own["agrees"] else ""
+    reason = paragraph(own["why"], "bad") if own["why"] and not own["agrees"] else ""
     name = f"{trace['path'].rsplit('/', 1)[-1]} {trace['id']}"
-    head = f"<h3>{escape(name)}</h3><p>{escape('; '.join(facts))}.</p>{reason}"
-    return head + _curve(trace["curve"], _lost_at(trace))
-
-
-def _lost_at(trace: Data) -> list[int]:
-    return [miss["call"] for miss in trace["largest_misses"]]
+    head = heading(name, 3) + paragraph(f"{'; '.join(facts)}.") + reason
+    return head + _curve(trace["curve"], [miss["call"] for miss in trace["largest_misses"]])
 
 
 def _curve(curve: Sequence[Sequence[int]], lost: Sequence[int]) -> str:
@@ -194,21 +165,17 @@ def _curve(curve: Sequence[Sequence[int]], lost: Sequence[int]) -> str:
     if len(curve) < 2:
         return ""
     last, top = curve[-1][0] or 1, max(size for _, size in curve) or 1
-    width, height = _WIDTH - 60, _HEIGHT - 30
-    points = " ".join(
-        f"{50 + width * call / last:.1f},{10 + height * (1 - size / top):.1f}"
-        for call, size in curve
-    )
-    line = f'<polyline points="{points}" fill="none" stroke="{_COLOURS[0]}" stroke-width="1.5"/>'
+    width, height = WIDTH - 80, _HEIGHT - 34
+    points = ((70 + width * call / last, 10 + height * (1 - size / top)) for call, size in curve)
     marks = "".join(
-        _rect(
-            49 + width * call / last, 10 + height, 2, 6, _COLOURS[6], f"cache miss at call {call}"
-        )
+        rect(69 + width * call / last, 12 + height, 2, 6, COLOURS[6], f"cache miss at call {call}")
         for call in lost
     )
-    axis = _text(46, 18, f"{top:,}", "end") + _text(46, 10 + height, "0", "end")
-    axis += _text(_WIDTH - 10, _HEIGHT - 4, f"call {last}", "end")
-    return _svg(_HEIGHT, line + marks + axis, "prompt tokens by call")
+    axis = line(70, WIDTH - 10, 10 + height, 10 + height)
+    axis += text(64, 18, f"{top:,}", "end") + text(64, 10 + height, "0", "end")
+    axis += text(WIDTH - 10, _HEIGHT - 4, f"call {last}", "end")
+    told = f"prompt tokens by call: up to {top:,} in {last} calls; {len(lost)} misses are marked"
+    return svg(_HEIGHT, axis + polyline(points, COLOURS[0]) + marks, told)
 
 
 def _problems(files: Sequence[Data]) -> str:
@@ -217,5 +184,5 @@ def _problems(files: Sequence[Data]) -> str:
         for file in files
         for problem in file["problems"]
     ]
-    count = f"<p>{len(files)} files, {sum(file['traces'] for file in files)} traces.</p>"
-    return count + (_table(("file", "line", "problem"), rows) if rows else "")
+    count = paragraph(f"{len(files)} files, {sum(file['traces'] for file in files)} traces.")
+    return count + (table(("file", "line", "problem"), rows, "problems", 1) if rows else "")

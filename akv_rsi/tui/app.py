@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 from textual import on, work
@@ -9,19 +10,25 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Footer, Static, TabbedContent, TabPane
 
-from akv_rsi.errors import StoreError
+from akv_rsi.errors import AkvError, StoreError
+from akv_rsi.insight.module import exportable, module_of, write_module
 from akv_rsi.insight.run import Run
+from akv_rsi.tui.confirm import AskPath
 from akv_rsi.tui.help import Help
 from akv_rsi.tui.look import name_of
 from akv_rsi.tui.pane import Pane, Shown
 from akv_rsi.tui.panes.archive import ArchivePane
+from akv_rsi.tui.panes.live import LivePane
 from akv_rsi.tui.panes.map import MapPane
 from akv_rsi.tui.panes.policy import PolicyPane
+from akv_rsi.tui.panes.trajectory import TrajectoryPane
 
 PANES: dict[str, tuple[str, type[Pane]]] = {
     "archive": ("Archive", ArchivePane),
     "policy": ("Policy", PolicyPane),
     "map": ("Cache map", MapPane),
+    "trajectory": ("Trajectory", TrajectoryPane),
+    "live": ("Live", LivePane),
 }
 
 
@@ -40,6 +47,7 @@ class Inspector(App[None]):
             Binding(str(number), f"tab('{name}')", label, show=False)
             for number, (name, (label, _)) in enumerate(PANES.items(), 1)
         ),
+        Binding("e", "export", "Export"),
         Binding("question_mark", "help", "Help"),
         Binding("t", "theme", "Light/dark", show=False),
         Binding("q", "quit", "Quit"),
@@ -49,11 +57,12 @@ class Inspector(App[None]):
         super().__init__()
         self.shown = Shown.first(run)
         self.follow = follow
+        self._first = "live" if follow else next(iter(PANES))
 
     def compose(self) -> ComposeResult:
         """Where we are, the tabs, the keys."""
         yield Static(id="where", markup=False)
-        with TabbedContent(initial=next(iter(PANES))):
+        with TabbedContent(initial=self._first):
             for number, (name, (label, pane)) in enumerate(PANES.items(), 1):
                 with TabPane(f"{number} {label}", id=name):
                     yield pane()
@@ -120,6 +129,29 @@ class Inspector(App[None]):
     def action_help(self) -> None:
         """What this screen shows, and every key."""
         self.push_screen(Help(self.pane))
+
+    def action_export(self) -> None:
+        """Writes the policy that is looked at as a module."""
+        seen = self.shown.policy
+        try:
+            text = module_of(self.shown.run, exportable(self.shown.run, seen.id))
+        except AkvError as error:
+            self.notify(str(error), severity="error")
+            return
+        self.push_screen(
+            AskPath(f"{seen.label} as a Python module", f"policy_{seen.id[:8]}.py"),
+            lambda path: self._write(path, text),
+        )
+
+    def _write(self, path: Path | None, text: str) -> None:
+        if path is None:
+            return
+        try:
+            write_module(path, text)
+        except StoreError as error:
+            self.notify(str(error), severity="error")
+        else:
+            self.notify(f"wrote {path}")
 
     def action_theme(self) -> None:
         """Light or dark."""

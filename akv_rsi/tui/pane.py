@@ -37,6 +37,12 @@ class Shown:
         """The tasks on which the policy's conversations are kept; those of the test first."""
         return [task for tasks in self.run.recorded(self.policy).values() for task in tasks]
 
+    def beside(self, by: int) -> TaskRef | None:
+        """The task so many places further in the list."""
+        tasks = self.tasks()
+        at = tasks.index(self.task) if self.task in tasks else -by
+        return tasks[(at + by) % len(tasks)] if tasks else None
+
     def settle(self) -> None:
         """Stays on the task if the policy's conversation is kept there; else a telling one."""
         tasks = self.tasks()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from textual_plotext import PlotextPlot
 
+from akv_rsi.insight.front import pareto_front
 from akv_rsi.insight.run import Run
 from akv_rsi.insight.seen import Seen, Standing
 from akv_rsi.tasks.episode import Split
@@ -60,16 +61,3 @@ def _groups(run: Run, rows: Sequence[Seen], split: Split) -> dict[str, list[tupl
         if standing := run.standing(seen, split):
             groups.setdefault(seen.origin or "search", []).append(_point(standing))
     return groups
-
-
-def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that none beats in both, the cheapest first.
-
-    >>> pareto_front([(0.5, 0.4), (0.6, 0.3), (0.7, 0.9)])
-    [(0.5, 0.4), (0.7, 0.9)]
-    """
-    front: list[tuple[float, float]] = []
-    for x, y in sorted(set(points), key=lambda p: (p[0], -p[1])):
-        if not front or y > front[-1][1]:
-            front.append((x, y))
-    return front

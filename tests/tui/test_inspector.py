@@ -1,14 +1,20 @@
 """The inspector driven by a pilot: every screen, narrow and wide; snapshots of some."""
 
 import asyncio
+import sqlite3
 
 import pytest
 
+from akv_rsi.insight.cachemap import CacheMap, State
+from akv_rsi.insight.compare import instructive
 from akv_rsi.insight.run import Run
 from akv_rsi.tui.app import PANES, Inspector
 from akv_rsi.tui.help import Help
 from akv_rsi.tui.lines import Lines
+from akv_rsi.tui.mapgrid import MapGrid
+from akv_rsi.tui.pane import Pane
 from akv_rsi.tui.pareto import Pareto
+from akv_rsi.tui.picker import TaskPicker
 from akv_rsi.tui.table import Table
 
 NARROW, WIDE = (80, 24), (200, 60)
@@ -34,7 +40,7 @@ async def settle(app, pilot):
 async def press(app, pilot, *keys):
     for key in keys:
         await pilot.press(key)
-    await settle(app, pilot)
+        await settle(app, pilot)
 
 
 def text(widget):
@@ -121,6 +127,95 @@ def test_the_source_its_facts_and_a_diff(recorded):
         assert "\n+" in shown
 
     drive(recorded, WIDE, steps)
+
+
+def test_the_map_tells_why_a_segment_was_dropped(recorded):
+    async def steps(app, pilot):
+        await press(app, pilot, "3", "x")
+        grid = app.pane.query_one(MapGrid)
+        assert grid.map.cells[grid.row][grid.column].state is State.DROPPED
+        story = str(app.pane.query_one("#story").render())
+        assert f"dropped before call {grid.row} by line" in story
+        assert grid.map.segments[grid.column].text[:20] in story
+        task = app.shown.task
+        await press(app, pilot, "n")
+        assert app.shown.task != task
+        await press(app, pilot, "end", "space")
+        assert grid.playing
+        assert grid.row < 5, "it begins anew"
+        await press(app, pilot, "space", "o")
+        assert isinstance(app.screen, TaskPicker)
+        await press(app, pilot, "down", "enter")
+        assert not isinstance(app.screen, TaskPicker)
+
+    drive(recorded, NARROW, steps)
+
+
+def test_an_edited_text_and_a_policy_without_conversations_are_told(recorded):
+    async def steps(app, pilot):
+        await press(app, pilot, "3")
+        app.pane._loaded(CacheMap(app.pane._map.trajectory, (), ()), None)
+        assert "edits the text itself" in str(app.pane.query_one("#story").render())
+        screened = next(s for s in recorded.policies.values() if s.fate)
+        app.pane.post_message(Pane.Look(policy=screened))
+        await settle(app, pilot)
+        assert "No conversation of" in str(app.pane.query_one("#story").render())
+        await press(app, pilot, "4")
+        assert "No conversation of" in text(app.pane.query_one(Lines))
+
+    drive(recorded, NARROW, steps)
+
+
+def test_two_conversations_stand_side_by_side(recorded):
+    win = next(t for t in instructive(recorded, recorded.best) if t.kind == "win")
+
+    async def steps(app, pilot):
+        app.pane.post_message(Pane.Look(task=win.task, tab="trajectory"))
+        await settle(app, pilot)
+        await press(app, pilot, "d")
+        assert "here they part" in text(app.pane.query_one(Lines))
+        names = str(app.pane.query_one("#names").render())
+        assert "solved" in names
+        assert "FAILED" in names
+
+    drive(recorded, NARROW, steps)
+
+
+def test_a_policy_is_exported_from_any_screen(recorded, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    async def steps(app, pilot):
+        await press(app, pilot, "5", "e", "enter")
+
+    drive(recorded, NARROW, steps)
+    (written,) = tmp_path.iterdir()
+    assert f"Policy id: {recorded.best.id}" in written.read_text()
+
+
+def test_the_store_is_followed_and_a_failure_is_told(copy):
+    """Half a run, then the rest; then a damaged one."""
+    whole = (copy / "run.sqlite").read_bytes()
+    database = sqlite3.connect(copy / "run.sqlite")
+    database.execute("DELETE FROM events WHERE seq >= 20")
+    database.commit()
+    database.close()
+
+    async def steps(app, pilot):
+        assert app.pane.query_one("#ledger") is not None
+        assert "stopped; 20 steps" in str(app.pane.query_one("#ledger").render())
+        (copy / "run.sqlite").write_bytes(whole)
+        app.read()
+        await settle(app, pilot)
+        await settle(app, pilot)
+        assert "finished" in str(app.pane.query_one("#ledger").render())
+        await press(app, pilot, "space")
+        assert not app.pane.paused, "nobody writes it"
+        (copy / "run.sqlite").write_bytes(b"nonsense" * 1000)
+        app.read()
+        await settle(app, pilot)
+        assert app.is_running
+
+    drive(Run(copy), NARROW, steps, follow=True)
 
 
 def test_light_and_dark(recorded):

@@ -213,10 +213,7 @@ of which only a part is visible."""
 
     def action_next(self, by: int) -> None:
         """The next recorded task."""
-        tasks = self.shown.tasks()
-        if self.shown.task in tasks:
-            at = (tasks.index(self.shown.task) + by) % len(tasks)
-            self.post_message(self.Look(task=tasks[at]))
+        self.post_message(self.Look(task=self.shown.beside(by)))
 
     def action_drop(self) -> None:
         """To the next segment that is dropped, in the order of calls."""

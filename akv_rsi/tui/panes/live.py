@@ -1,0 +1,133 @@
+"""A search while it runs: its curve, its ledger, what is evaluated now, and its log."""
+
+from __future__ import annotations
+
+import os
+import signal
+from datetime import datetime
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Static
+from textual_plotext import PlotextPlot
+
+from akv_rsi.insight.progress import accounts, arms, curve, line, seconds, waiting
+from akv_rsi.search.store import owner
+from akv_rsi.tui.confirm import Confirm
+from akv_rsi.tui.lines import Lines
+from akv_rsi.tui.look import name_of, short
+from akv_rsi.tui.pane import Pane
+
+_BAR, _MOST = 24, 6
+
+
+class LivePane(Pane):
+    """Pausing and stopping are signals to the process that writes the run."""
+
+    DEFAULT_CSS = """
+    LivePane #ledger { width: 1fr; height: auto; max-height: 12; padding: 0 1; }
+    LivePane PlotextPlot { width: 1fr; height: 1fr; display: none; }
+    LivePane.-wide PlotextPlot { display: block; }
+    LivePane #left { width: 1fr; }
+    """
+    HELP = """The search as its store tells it, read once a second while it runs.
+
+The curve is each arm's best policy so far. **space** pauses the search (what the workers have begun
+they finish) and lets it go on; **x** stops it safely: nothing recorded is lost, and
+`akv-rsi search --resume RUN` continues it."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "pause", "Pause/go on"),
+        Binding("x", "stop", "Stop safely"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paused = False
+
+    def compose(self) -> ComposeResult:
+        """Ledger above the log, the curve beside both."""
+        with Horizontal():
+            with Vertical(id="left"):
+                yield Static(id="ledger", markup=False)
+                yield Lines(cursor=False)
+            yield PlotextPlot()
+
+    def on_resize(self) -> None:
+        """The curve needs room."""
+        self.set_class(self.size.width >= 120, "-wide")
+        self.call_after_refresh(self._plot)
+
+    def show(self) -> None:
+        """See `Pane`."""
+        run = self.shown.run
+        self.query_one("#ledger", Static).update("\n".join(self._ledger()))
+        rows = [
+            f"{datetime.fromtimestamp(step.at):%H:%M:%S} {step.seconds:6.1f}s  {line(step)}"
+            for step in run.steps
+        ]
+        lines = self.query_one(Lines)
+        lines.fill(len(rows), lambda i, _: Text(rows[i]))
+        lines.call_after_refresh(lines.scroll_end, animate=False)
+        if not rows:
+            lines.say("nothing is recorded yet")
+        self._plot()
+
+    def _ledger(self) -> list[str]:
+        run = self.shown.run
+        state = "paused" if self.paused and run.state == "running" else run.state
+        lines = [f"{state}; {len(run.steps)} steps in {seconds(run):.0f} s"]
+        for account in accounts(run):
+            bar = "█" * round(_BAR * account.spent / account.limit)
+            text = (
+                f"{account.arm:<10} {bar:░<{_BAR}} {account.spent:>4} of {account.limit} episodes"
+            )
+            lines.append(f"{text}, {account.candidates} policies")
+        if run.best is not None and (standing := run.standing(run.best)):
+            figures = f"{short(standing.accuracy)} at {short(standing.ratio)} of the cost"
+            lines.append(f"best so far: {name_of(run, run.best)}, {figures}")
+        now = [name_of(run, seen) for seen in waiting(run)] if run.report is None else []
+        if now:
+            more = f" and {len(now) - _MOST} more" if len(now) > _MOST else ""
+            lines.append(f"evaluated now: {', '.join(now[:_MOST])}{more}")
+        return lines
+
+    def _plot(self) -> None:
+        plot, run = self.query_one(PlotextPlot), self.shown.run
+        plot.plt.clear_data()
+        plot.plt.clear_figure()
+        for arm in arms(run):
+            points = curve(run, arm)
+            plot.plt.plot([p.round for p in points], [p.accuracy for p in points], label=arm)
+        plot.plt.title("best accuracy by round")
+        plot.refresh()
+
+    def _signal(self, *signals: signal.Signals) -> bool:
+        """Sends the signals to whoever writes the run; False where nobody does."""
+        process = owner(self.shown.run.path)
+        if process is None:
+            self.notify("No process of this machine is writing this run.")
+            return False
+        for one in signals:
+            os.kill(process, one)
+        return True
+
+    def action_pause(self) -> None:
+        """Holds the search, or lets it go on."""
+        if self._signal(signal.SIGCONT if self.paused else signal.SIGSTOP):
+            self.paused = not self.paused
+            self.show()
+
+    def action_stop(self) -> None:
+        """Asks first."""
+        if owner(self.shown.run.path) is None:
+            self.notify("No process of this machine is writing this run.")
+        else:
+            question = "Stop the search? What it recorded is kept; --resume continues it."
+            self.app.push_screen(Confirm(question), self._stop)
+
+    def _stop(self, sure: bool | None) -> None:
+        if sure and self._signal(signal.SIGINT, signal.SIGCONT):
+            self.paused = False
