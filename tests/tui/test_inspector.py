@@ -43,6 +43,15 @@ async def press(app, pilot, *keys):
         await settle(app, pilot)
 
 
+async def until(pilot, condition):
+    """Waits for what a worker brings."""
+    for _ in range(1000):
+        if condition():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("it never came")
+
+
 def text(widget):
     """What a list of lines shows."""
     rows = (widget.render_line(y) for y in range(widget.size.height))
@@ -131,9 +140,12 @@ def test_the_source_its_facts_and_a_diff(recorded):
 
 def test_the_map_tells_why_a_segment_was_dropped(recorded):
     async def steps(app, pilot):
-        await press(app, pilot, "3", "x")
+        await press(app, pilot, "3")
+        await until(pilot, lambda: app.pane._map)
+        await press(app, pilot, "x")
         grid = app.pane.query_one(MapGrid)
         assert grid.map.cells[grid.row][grid.column].state is State.DROPPED
+        await until(pilot, lambda: isinstance(app.pane._rules, list))
         story = str(app.pane.query_one("#story").render())
         assert f"dropped before call {grid.row} by line" in story
         assert grid.map.segments[grid.column].text[:20] in story
@@ -154,6 +166,7 @@ def test_the_map_tells_why_a_segment_was_dropped(recorded):
 def test_an_edited_text_and_a_policy_without_conversations_are_told(recorded):
     async def steps(app, pilot):
         await press(app, pilot, "3")
+        await until(pilot, lambda: app.pane._map)
         app.pane._loaded(CacheMap(app.pane._map.trajectory, (), ()), None)
         assert "edits the text itself" in str(app.pane.query_one("#story").render())
         screened = next(s for s in recorded.policies.values() if s.fate)
@@ -171,9 +184,9 @@ def test_two_conversations_stand_side_by_side(recorded):
 
     async def steps(app, pilot):
         app.pane.post_message(Pane.Look(task=win.task, tab="trajectory"))
-        await settle(app, pilot)
+        await until(pilot, lambda: getattr(app.pane, "_pairs", None))
         await press(app, pilot, "d")
-        assert "here they part" in text(app.pane.query_one(Lines))
+        await until(pilot, lambda: "here they part" in text(app.pane.query_one(Lines)))
         names = str(app.pane.query_one("#names").render())
         assert "solved" in names
         assert "FAILED" in names

@@ -118,7 +118,9 @@ Choose the other policy with **m** in the archive."""
         """To where they part; it is told when they never do."""
         if divergence(self._pairs) is None:
             self.notify("They say the same throughout.")
-        self.query_one(Lines).scroll_to(y=max(0, self._parting - 3), animate=False)
+        lines = self.query_one(Lines)
+        # New lines can be scrolled to once they are laid out.
+        lines.call_after_refresh(lines.scroll_to, y=max(0, self._parting - 3), animate=False)
 
     def action_task(self) -> None:
         """Chooses a task."""
