@@ -81,6 +81,11 @@ _COMMANDS = {
         "What a model's proposals are worth: how many differ, and the fate of each.",
         "akv-rsi bench llm --llm vllm:SmolLM2-135M-Instruct --count 50",
     ),
+    "bench engine": (
+        "akv_rsi.cli.bench_engine:bench_engine",
+        "How fast the engine is on a CPU, as ratios to transformers and to plain steps.",
+        "akv-rsi bench engine --json",
+    ),
     "doctor": (
         "akv_rsi.cli.doctor:doctor",
         "Check this machine and the engine on it.",

@@ -14,6 +14,7 @@ from torch import Tensor
 from akv_rsi.config import EngineConfig
 from akv_rsi.engine.files import model_folder, one_line, quiet
 from akv_rsi.engine.hook import Attends, forward
+from akv_rsi.engine.linear import pack_linears
 from akv_rsi.engine.selftest import Proof, prove
 from akv_rsi.errors import ModelLoadError
 
@@ -33,12 +34,13 @@ class Model:
 
     @classmethod
     def from_pretrained(cls, hf: Any, config: EngineConfig) -> Model:
-        """A model around a transformers one that is already in memory.
+        """A model around a transformers one that is already in memory, and is taken over.
 
         Raises `UnsupportedModel` with the reason when it cannot be run exactly.
         """
         hf.eval().requires_grad_(False)
         hf.to(getattr(torch, config.dtype))
+        pack_linears(hf)
         return cls(hf, config, prove(hf, config))
 
     @torch.inference_mode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import lru_cache
 from typing import Any
 
@@ -34,7 +35,7 @@ def tiny_llama() -> LlamaForCausalLM:
 @lru_cache
 def model(**sizes: Any) -> Model:
     config = EngineConfig(**{"page_size": 4, "pages": 64, "self_test": False, **sizes})
-    return Model.from_pretrained(tiny_llama(), config)
+    return Model.from_pretrained(deepcopy(tiny_llama()), config)
 
 
 def engine(**sizes: Any) -> Engine:
