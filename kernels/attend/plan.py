@@ -157,13 +157,14 @@ def check_list(keys: KeyList) -> None:
 def balanced(keys: int, heads: int, processors: int, block_rows: int) -> Sizes:
     """Sizes that give each of ``processors`` about `WAVES` items of ``keys`` keys in all."""
     items = max(1, processors * WAVES // heads)
-    each = -(-keys // items)
-    return Sizes(block_rows, max(GRAIN, -(-each // GRAIN) * GRAIN))
+    each = -(-keys // (items * GRAIN)) * GRAIN
+    return Sizes(block_rows, min(max(each, SHORTEST), LONGEST))
 
 
-# Items per processor, and the keys an item is rounded to: see README.md for the measurement.
-WAVES = 4
-GRAIN = 128
+# Items per processor; keys an item is rounded to, and has at least and at most: see README.md for
+# the measurement.
+WAVES = 2
+GRAIN, SHORTEST, LONGEST = 128, 256, 4096
 
 
 def _pieces(begin: int, end: int, sizes: Sizes) -> list[tuple[int, int]]:

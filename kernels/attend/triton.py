@@ -21,6 +21,8 @@ from .plan import ITEM, Plan
 LOG2E = 1.4426950408889634
 # Items whose results are read at a time when they are added up.
 GATHER = 16
+# So many items of decoding rows leave the processors half empty: each is given more warps.
+FEW = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,8 @@ def best_launch(query: Tensor, store: Store, plan: Plan) -> Launch:
     widest = max(store.keys.shape[2], store.values.shape[2])
     wide = query.dtype == torch.float32 or widest > 128
     if packed_rows(query, store, plan) <= 16:
-        return Launch(32, 4, 2) if wide else Launch(64, 2, 3)
+        few = len(plan.items) <= FEW
+        return Launch(32, 4, 2) if wide else Launch(128, 4, 2) if few else Launch(64, 2, 2)
     return Launch(32, 4, 2) if wide else Launch(64, 4, 3)
 
 

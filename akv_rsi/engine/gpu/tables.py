@@ -1,0 +1,194 @@
+"""What decoding sequences see, on the device: tables that live as long as the engine.
+
+A CUDA graph replays with the addresses it was captured with. So the tables are allocated once, for
+``rows`` sequences of ``capacity`` keys; a sequence takes a row, and a decode step changes a few
+numbers in place. What a step needs from the host goes there in one copy (`FEED`), without waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from akv_rsi.engine.gpu.segments import first_seen
+from akv_rsi.engine.gpu.turns import TurnTables
+from akv_rsi.engine.pool import Ints, PagePool
+from akv_rsi.engine.view import Keys
+from akv_rsi.kernels.attend.plan import KeyList, Plan, Run, Task, balanced, cut
+from akv_rsi.kernels.checks import require
+from akv_rsi.kernels.rotation import Turns
+
+# Rows of a feed: token, position, slot of its KV, its place in the slot table, keys it sees, and
+# from there on the first key it sees under each window.
+FEED = ("token", "position", "slot", "column", "high")
+# Items are cut anew when a sequence has grown by this many tokens.
+GROWTH = 256
+# Distinct deltas and items there is room for.
+TURNS, ITEMS = 4096, 8192
+
+
+@dataclass(slots=True)
+class Row:
+    """A sequence in the tables: its runs of deltas, its key positions, keys when last cut."""
+
+    runs: list[tuple[int, int, int]]
+    positions: Ints
+    length: int
+    cut: int = 0
+
+
+@dataclass(slots=True)
+class DecodeTables:
+    """Tables of up to ``size`` sequences that decode; rows without one see nothing."""
+
+    pool: PagePool
+    turns: TurnTables
+    size: int
+    capacity: int
+    heads: int
+    windows: tuple[int | None, ...]
+    kinds: tuple[str, ...]
+    items: int = 0
+    turned: bool = False
+    rows: dict[int, Row] = field(default_factory=dict)
+    _stale: bool = True
+    _slots: Tensor = field(init=False)
+    _items: Tensor = field(init=False)
+    _parts: Tensor = field(init=False)
+    _spans: dict[int | None, Tensor] = field(init=False)
+    _angles: dict[str, Turns] = field(init=False)
+    _host: Tensor = field(init=False)
+    feed: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        device = self.pool.device
+        whole = {"dtype": torch.int32, "device": device}
+        self._slots = torch.zeros(self.size * self.capacity, **whole)
+        self._items = torch.zeros(ITEMS, 6, **whole)
+        self._parts = torch.zeros(self.size, 3, **whole)
+        self._spans = {window: torch.zeros(self.size, 2, **whole) for window in self.windows}
+        still = np.zeros(TURNS, dtype=np.int64)
+        self._angles = {kind: self.turns.turns(still, kind) for kind in self.kinds}
+        shape = (len(FEED) + len(self.windows), self.size)
+        self._host = torch.zeros(shape, dtype=torch.int64, pin_memory=device.type == "cuda")
+        self.feed = torch.zeros(shape, dtype=torch.int64, device=device)
+
+    def place(self, row: int, keys: Keys) -> None:
+        """Gives a free row to a sequence that sees ``keys``."""
+        count = len(keys.slots)
+        require(count < self.capacity, f"{count} keys in rows of {self.capacity}")
+        start = row * self.capacity
+        self._slots[start : start + count] = torch.from_numpy(keys.slots.astype(np.int32)).to(
+            self.pool.device, non_blocking=True
+        )
+        positions = np.empty(self.capacity, dtype=np.int64)
+        positions[:count] = keys.positions
+        self.rows[row] = Row([tuple(run) for run in keys.runs], positions, count)
+        self._stale = True
+
+    def free(self, row: int) -> None:
+        """The sequence in ``row`` has left."""
+        del self.rows[row]
+        self._stale = True
+
+    def step(self, rows: Ints, tokens: Ints, positions: Ints, slots: Ints) -> None:
+        """One token for each sequence in ``rows``: sends what the device needs to know."""
+        host = self._host.numpy()
+        host[:] = 0
+        host[2] = self.pool.scratch_slot
+        host[3] = np.arange(1, self.size + 1) * self.capacity - 1
+        host[0, rows], host[1, rows], host[2, rows] = tokens, positions, slots
+        for row, position in zip(rows.tolist(), positions.tolist(), strict=True):
+            entry = self.rows[row]
+            entry.positions[entry.length] = position
+            host[3, row] = row * self.capacity + entry.length
+            entry.length += 1
+            host[4, row] = entry.length
+            for number, window in enumerate(self.windows, len(FEED)):
+                seen = entry.positions[: entry.length]
+                host[number, row] = first_seen(seen, seen[-1:], window)[0]
+            self._stale |= entry.length - entry.cut >= GROWTH
+        if self._stale:
+            self._cut()
+        self.feed.copy_(self._host, non_blocking=True)
+
+    def unpack(self) -> None:
+        """On the device: the fed slots join the slot table, the spans grow (part of a graph)."""
+        self._slots.index_copy_(0, self.feed[3], self.feed[2].int())
+        for number, window in enumerate(self.windows, len(FEED)):
+            self._spans[window][:, 0].copy_(self.feed[number])
+            self._spans[window][:, 1].copy_(self.feed[4])
+
+    def plan(self, window: int | None, rows: int) -> Plan:
+        """The plan of the first ``rows`` rows; its tensors are the tables themselves."""
+        return Plan(
+            self._slots,
+            self._items[: self.items],
+            self._spans[window][:rows],
+            self._parts[:rows],
+            block_rows=1,
+            turns=TURNS,
+            slot_limit=self.pool.keys[0].shape[1],
+        )
+
+    def query_turns(self, kind: str | None) -> Turns | None:
+        """What turns queries back; None where nothing has moved."""
+        return self._angles[kind] if kind is not None and self.turned else None
+
+    def _cut(self) -> None:
+        """Work items anew; the last run of a sequence has room to grow."""
+        deltas: Ints = np.unique([0, *(run[2] for row in self.rows.values() for run in row.runs)])
+        require(len(deltas) <= TURNS, f"{len(deltas)} deltas at once; at most {TURNS} fit")
+        order = sorted(self.rows)
+        lists, tasks = [], []
+        for number, row in enumerate(order):
+            entry = self.rows[row]
+            entry.cut = entry.length
+            end = min(self.capacity, entry.length + GROWTH)
+            entry.runs = _grown(entry.runs, end)
+            turns = np.searchsorted(deltas, [run[2] for run in entry.runs]).tolist()
+            runs = [Run(*run[:2], turn) for run, turn in zip(entry.runs, turns, strict=True)]
+            lists.append(KeyList(np.empty(0, dtype=np.int64), runs))
+            tasks.append(Task(number, number, np.array([[0, end]])))
+        self._send(order, cut(lists, np.array(order) * self.capacity, tasks, self._sizes()))
+        self.turned = bool(deltas.any())
+        for kind, known in self._angles.items():
+            fresh = self.turns.turns(-deltas, kind)
+            known.cos[: len(deltas)] = fresh.cos
+            known.sin[: len(deltas)] = fresh.sin
+        self._stale = False
+
+    def _send(self, order: Sequence[int], made) -> None:  # type: ignore[no-untyped-def]
+        count = len(made.items)
+        require(count <= ITEMS, f"{count} work items; at most {ITEMS} fit")
+        self.items = min(ITEMS, max(16, 1 << (count - 1).bit_length()))
+        items = np.zeros((self.items, 6), dtype=np.int32)
+        items[:count] = made.items
+        items[:count, 0] = np.array(order)[made.items[:, 0]]
+        parts = np.zeros((self.size, 3), dtype=np.int32)
+        parts[order] = made.parts
+        device = self.pool.device
+        self._items[: self.items] = torch.from_numpy(items).to(device, non_blocking=True)
+        self._parts.copy_(torch.from_numpy(parts), non_blocking=True)
+
+    def _sizes(self):  # type: ignore[no-untyped-def]
+        keys = sum(row.length for row in self.rows.values())
+        device = self.pool.device
+        cores = (
+            torch.cuda.get_device_properties(device).multi_processor_count
+            if device.type == "cuda"
+            else 1
+        )
+        return balanced(keys, self.heads, cores, block_rows=1)
+
+
+def _grown(runs: list[tuple[int, int, int]], end: int) -> list[tuple[int, int, int]]:
+    """The runs, new tokens included: they stand where they were born."""
+    *rest, last = runs
+    if last[2] == 0:
+        return [*rest, (last[0], end, 0)]
+    return [*runs, (last[1], end, 0)]
