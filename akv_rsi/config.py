@@ -27,6 +27,7 @@ class EngineConfig:
 
     ``working_set_mib`` bounds the dense copies of running sequences; 0 works from the pages alone.
     For ``restore_passes`` passes after a drop its KV is kept like any other, for a Restore to find.
+    On ``device`` "cuda" passes run on kernels, and decode steps as graphs.
     ``repos_mode`` says what a Repos does: to ``view`` keys where they belong, or to ``copy`` them.
     """
 
@@ -38,6 +39,7 @@ class EngineConfig:
     restore_passes: int = 64
     repos_mode: Literal["view", "copy"] = "view"
     dtype: Literal["float32", "bfloat16"] = "float32"
+    device: Literal["cpu", "cuda"] = "cpu"
     threads: int = 0
     self_test: bool = True
 
@@ -50,6 +52,8 @@ class EngineConfig:
         for name in ("working_set_mib", "restore_passes"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"EngineConfig.{name} must not be {getattr(self, name)}")
+        if self.device not in ("cpu", "cuda"):
+            raise ConfigError(f"EngineConfig.device must be cpu or cuda, not {self.device}")
         if self.repos_mode not in ("view", "copy"):
             raise ConfigError(
                 f"EngineConfig.repos_mode must be view or copy, not {self.repos_mode}"

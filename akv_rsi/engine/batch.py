@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,6 +15,14 @@ from akv_rsi.engine.dense import DenseGroup
 from akv_rsi.engine.pool import Ints, PagePool
 from akv_rsi.engine.rotary import Angles, Rotary
 from akv_rsi.engine.view import Keys
+
+
+class Group(Protocol):
+    """Sequences that decode side by side."""
+
+    def begin(self, rows: Ints, fed: Ints) -> None:
+        """Takes ``fed`` ``[n, 3]``, token, position and slot, for the members in ``rows``."""
+        ...
 
 
 class Copies:
@@ -43,7 +52,7 @@ class Batch:
     pool: PagePool
     rotary: Rotary
     segments: list[Segment] = field(default_factory=list)
-    groups: list[tuple[DenseGroup, slice]] = field(default_factory=list)
+    groups: list[tuple[Group, slice]] = field(default_factory=list)
     size: int = 0
     kept: list[int] = field(default_factory=list)
     _tokens: list[Ints] = field(default_factory=list)
@@ -84,6 +93,11 @@ class Batch:
             segment.source = (group, row)
         return group
 
+    @property
+    def kept_rows(self) -> Tensor:
+        """The rows whose logits are wanted."""
+        return torch.tensor(self.kept, dtype=torch.long)
+
     def keep(self, rows: Sequence[int]) -> slice:
         """Asks for the logits of ``rows``; returns where in the pass's logits they come."""
         start = len(self.kept)
@@ -115,6 +129,7 @@ class Batch:
         query = (query.transpose(0, 1) * call.scale).contiguous()
         out = query.new_empty(*query.shape[:2], value.shape[-1])
         for group, rows in self.groups:
+            assert isinstance(group, DenseGroup)
             out[rows] = group.attend(
                 query[rows], key[:, rows], value[:, rows], self.pool, self.rotary, call
             )

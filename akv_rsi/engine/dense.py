@@ -65,9 +65,9 @@ class DenseGroup:
         still = (DeltaRun(0, length, 0),)
         return Gathered(keys[:, number, :length], values[:, number, :length], still)
 
-    def begin(self, rows: Ints, positions: Ints) -> None:
-        """Prepares one token for each member in ``rows``, at ``positions``."""
-        lengths = self._lengths
+    def begin(self, rows: Ints, fed: Ints) -> None:
+        """Takes ``fed`` ``[n, 3]``, token, position and slot, for the members in ``rows``."""
+        lengths, positions = self._lengths, fed[:, 1]
         self._positions[rows, lengths[rows]] = positions
         self._rows = torch.from_numpy(rows)
         self._columns = torch.from_numpy(rows * self.capacity + lengths[rows])

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from akv_rsi.config import EngineConfig
+from akv_rsi.engine.backend import open_backend
 from akv_rsi.engine.batch import Batch
 from akv_rsi.engine.cache import Cache
 from akv_rsi.engine.memory import keep_freed_memory
@@ -38,20 +39,27 @@ class Engine:
         if config.threads:
             torch.set_num_threads(config.threads)
         keep_freed_memory()
-        if config.dtype != model.config.dtype:
-            raise ConfigError(f"the model was loaded as {model.config.dtype}, not {config.dtype}")
+        for wanted, loaded in (
+            (config.dtype, model.config.dtype),
+            (config.device, model.config.device),
+        ):
+            if wanted != loaded:
+                raise ConfigError(f"the model was loaded as {loaded}, not {wanted}")
         self._model = model
         self._config = config
         shapes = [layer.shape for layer in model.layers]
         dtype = getattr(torch, config.dtype)
-        self._pool = PagePool(shapes, config.pages, config.page_size, dtype)
+        device = torch.device(config.device)
+        self._pool = PagePool(shapes, config.pages, config.page_size, dtype, device)
+        self._backend = open_backend(model, config, self._pool)
         self.reset()
 
     def reset(self) -> None:
         """A cold cache: every page is free, nothing runs, the counts start at zero."""
         self._pool.clear()
+        self._backend.clear()
         self._cache = Cache(self._pool, self._config)
-        self._scheduler = Scheduler(self._model, self._config, self._cache)
+        self._scheduler = Scheduler(self._model, self._config, self._cache, self._backend)
         self._numbers = count()
         self._stats = EngineStats()
 
@@ -80,7 +88,7 @@ class Engine:
             batch, wanted = self._scheduler.plan()
             if not batch.size:
                 return outcomes
-            logits = self._model.forward(batch)
+            logits = self._backend.forward(batch)
         self._count_pass(batch)
         tokens = sample(logits, [sequence.sampling for sequence in wanted])
         return outcomes + self._take(wanted, tokens)
@@ -216,15 +224,16 @@ class Engine:
             raise ContextLimit(
                 f"it needs more than the {self._pool.free_pages} pages that are free"
             )
-        lane = Scheduler(self._model, self._config, self._cache)
+        lane = Scheduler(self._model, self._config, self._cache, self._backend)
         logits: list[Tensor] = []
         try:
             for end in ends:
                 sequence.known = end
                 lane.advance(sequence)
                 batch, _ = lane.plan(whole=True)
-                logits.append(of(self._model.forward(batch)))
+                logits.append(of(self._backend.forward(batch).cpu()))
         finally:
+            lane.remove(sequence)
             sequence.release(keep and len(logits) == len(ends))
         return torch.cat(logits)
 

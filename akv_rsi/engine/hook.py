@@ -12,7 +12,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from akv_rsi.engine.attention import LayerCall
@@ -75,7 +74,7 @@ class Attends(Protocol):
         ...
 
     @property
-    def kept(self) -> Sequence[int]:
+    def kept_rows(self) -> Tensor:
         """The rows whose logits are wanted."""
         ...
 
@@ -86,10 +85,14 @@ class Attends(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """One attention layer: what it stores per token, its rotary kind (None: no positions)."""
+    """One attention layer: what it stores per token, its rotary kind (None: no positions).
+
+    ``window`` counts positions; None for a layer that sees all of them.
+    """
 
     shape: LayerShape
     rope: str | None
+    window: int | None = None
 
 
 def register(hf: Any) -> None:
@@ -116,8 +119,7 @@ def forward(hf: Any, layers: Sequence[LayerSpec], batch: Attends) -> Tensor:
         rope = layers[int(module.layer_idx)].rope  # type: ignore[arg-type]  # untyped attribute
         return batch.attend(query, key, value, layer_call(module, options, rope))
 
-    keep = torch.tensor(batch.kept, dtype=torch.long)
-    return run(hf, batch.tokens, batch.positions, keep, attend)
+    return run(hf, batch.tokens, batch.positions, batch.kept_rows, attend)
 
 
 def run(hf: Any, tokens: Tensor, positions: Tensor, keep: Tensor, attend: RawCall) -> Tensor:

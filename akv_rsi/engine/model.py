@@ -39,7 +39,7 @@ class Model:
         Raises `UnsupportedModel` with the reason when it cannot be run exactly.
         """
         hf.eval().requires_grad_(False)
-        hf.to(getattr(torch, config.dtype))
+        hf.to(device=config.device, dtype=getattr(torch, config.dtype))
         pack_linears(hf)
         return cls(hf, config, prove(hf, config))
 

@@ -60,6 +60,15 @@ class Lease:
         return taken
 
 
+def _rows(
+    heads: int, slots: int, dim: int, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """Storage ``[heads, slots, dim]``; on a GPU all heads of a page lie together."""
+    if device.type == "cpu":
+        return torch.empty(heads, slots, dim, dtype=dtype)
+    return torch.empty(slots, heads, dim, dtype=dtype, device=device).transpose(0, 1)
+
+
 class PagePool:
     """Keys and values of all layers: ``keys[layer]`` is ``[heads, slots, key_dim]``.
 
@@ -67,13 +76,19 @@ class PagePool:
     """
 
     def __init__(
-        self, shapes: Sequence[LayerShape], pages: int, page_size: int, dtype: torch.dtype
+        self,
+        shapes: Sequence[LayerShape],
+        pages: int,
+        page_size: int,
+        dtype: torch.dtype,
+        device: torch.device | None = None,
     ) -> None:
         slots = (pages + RESERVED) * page_size
         self.page_size = page_size
         self.pages = pages
-        self.keys = [torch.empty(s.heads, slots, s.key_dim, dtype=dtype) for s in shapes]
-        self.values = [torch.empty(s.heads, slots, s.value_dim, dtype=dtype) for s in shapes]
+        self.device = torch.device("cpu") if device is None else device
+        self.keys = [_rows(s.heads, slots, s.key_dim, dtype, self.device) for s in shapes]
+        self.values = [_rows(s.heads, slots, s.value_dim, dtype, self.device) for s in shapes]
         self.refs = np.zeros(pages + RESERVED, dtype=np.int64)
         self._fill = np.zeros(pages + RESERVED, dtype=np.int64)
         self._free: list[int] = []

@@ -68,7 +68,7 @@ class Rotary:
         The module is asked for position 1, where ``cos`` and ``sin`` name the frequency.
         """
         prefix = f"{kind}_" if kind else ""
-        frequencies: Tensor = getattr(self._module, f"{prefix}inv_freq").double()
+        frequencies: Tensor = getattr(self._module, f"{prefix}inv_freq").double().cpu()
         scale = float(getattr(self._module, f"{prefix}attention_scaling", 1.0))
         one = torch.ones(1, 1, dtype=torch.long)
         extra = (kind,) if kind else ()

@@ -31,11 +31,11 @@ class Sampling:
 
 def sample(logits: Tensor, samplings: Sequence[Sampling]) -> list[int | None]:
     """One token per row of ``logits`` ``[rows, vocabulary]``; None for a row that is not finite."""
-    finite = torch.isfinite(logits).all(-1).tolist()
-    best = logits.argmax(-1).tolist()
+    # One reading of the device, if there is one: -1 where a row is not finite.
+    best = torch.where(torch.isfinite(logits).all(-1), logits.argmax(-1), -1).tolist()
     tokens: list[int | None] = []
     for row, sampling in enumerate(samplings):
-        if not finite[row]:
+        if best[row] < 0:
             tokens.append(None)
         elif sampling.temperature == 0:
             tokens.append(best[row])

@@ -19,11 +19,11 @@ import numpy as np
 
 from akv_rsi.config import EngineConfig
 from akv_rsi.engine.attention import Segment
+from akv_rsi.engine.backend import Backend
 from akv_rsi.engine.batch import Batch
 from akv_rsi.engine.cache import Cache
 from akv_rsi.engine.model import Model
 from akv_rsi.engine.prefill import plan
-from akv_rsi.engine.seating import Seatings
 from akv_rsi.engine.sequence import Sequence
 from akv_rsi.errors import ContextLimit
 
@@ -31,7 +31,7 @@ from akv_rsi.errors import ContextLimit
 class Scheduler:
     """Queues of sequences, and the pass made of them."""
 
-    def __init__(self, model: Model, config: EngineConfig, cache: Cache) -> None:
+    def __init__(self, model: Model, config: EngineConfig, cache: Cache, backend: Backend) -> None:
         self._model = model
         self._config = config
         self._cache = cache
@@ -40,7 +40,8 @@ class Scheduler:
         self._prefilling: list[Sequence] = []
         self._decoding: list[Sequence] = []
         self._closing: list[Sequence] = []
-        self._seatings = Seatings(config.working_set_mib * 2**20 // cache.pool.token_bytes)
+        self._backend = backend
+        self._seatings = backend.seatings()
 
     def __iter__(self) -> Iterator[Sequence]:
         """All unfinished sequences."""
@@ -87,7 +88,7 @@ class Scheduler:
         if all(one.known - one.view.length <= 1 for one in self._prefilling):
             self._cache.defragment((*self._decoding, *self._prefilling))
         self._cache.tree.now += 1
-        batch = Batch(self._cache.pool, self._model.rotary)
+        batch = self._backend.batch()
         wanted = self._plan_decodes(batch)
         limit = sys.maxsize if whole else self._config.chunk_tokens
         complete: list[tuple[Sequence, Segment]] = []
@@ -188,7 +189,7 @@ class Scheduler:
             alive = [(row, m) for row, m in enumerate(seating.members) if m is not None]
             fed = np.array([member.feed() for _, member in alive], dtype=np.int64)
             rows = batch.add_rows(fed[:, 0], fed[:, 1], fed[:, 2])
-            seating.group.begin(np.array([row for row, _ in alive]), fed[:, 1])
+            seating.group.begin(np.array([row for row, _ in alive]), fed)
             batch.groups.append((seating.group, rows))
             for row, (_, member) in enumerate(alive, rows.start):
                 if member not in self._closing:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from akv_rsi.engine.attention import Segment
-from akv_rsi.engine.batch import Batch
+from akv_rsi.engine.batch import Batch, Group
 from akv_rsi.engine.dense import DenseGroup
 from akv_rsi.engine.sequence import Sequence
 
@@ -19,11 +20,14 @@ ALIVE = 0.2
 MAX_GROUPS = 6
 
 
+G = TypeVar("G", bound=Group)
+
+
 @dataclass(slots=True)
-class Seating:
+class Seating(Generic[G]):
     """A dense group and the sequence in each of its rows; finished ones leave their row empty."""
 
-    group: DenseGroup
+    group: G
     members: list[Sequence | None]
 
     @property
@@ -37,9 +41,9 @@ class Seatings:
 
     def __init__(self, columns: int) -> None:
         self._columns = columns
-        self._seatings: list[Seating] = []
+        self._seatings: list[Seating[DenseGroup]] = []
 
-    def __iter__(self) -> Iterator[Seating]:
+    def __iter__(self) -> Iterator[Seating[DenseGroup]]:
         return iter(self._seatings)
 
     def __contains__(self, sequence: Sequence) -> bool:

@@ -81,9 +81,9 @@ def _probe_tokens(hf: Any) -> Tensor:
 
 def _eager_logits(hf: Any, tokens: Tensor) -> Tensor:
     exchange(hf, "eager")
-    out = hf(input_ids=tokens, use_cache=False, logits_to_keep=PROBE_TOKENS)
+    out = hf(input_ids=tokens.to(hf.device), use_cache=False, logits_to_keep=PROBE_TOKENS)
     logits: Tensor = out.logits[0].float()
-    return logits
+    return logits.cpu()
 
 
 def _turned_keys(hf: Any, config: EngineConfig, tokens: Tensor) -> Proof:
@@ -96,7 +96,8 @@ def _turned_keys(hf: Any, config: EngineConfig, tokens: Tensor) -> Proof:
     layers, worst = [], 0.0
     for index, seen in sorted(here.items()):
         kind = rotary.kind_of(types[index])
-        _check_window(text, types[index], layer_call(seen.module, seen.options, kind).window)
+        window = layer_call(seen.module, seen.options, kind).window
+        _check_window(text, types[index], window)
         turned = rotary.turn(seen.key, rotary.angles(np.array([SHIFT]), kind))
         scale = float(seen.key.abs().max())
         moved = float((turned - there[index].key).abs().max()) / scale
@@ -107,7 +108,7 @@ def _turned_keys(hf: Any, config: EngineConfig, tokens: Tensor) -> Proof:
             )
         worst = max(worst, min(moved, still))
         shape = LayerShape(seen.key.shape[0], seen.key.shape[-1], seen.value.shape[-1])
-        layers.append(LayerSpec(shape, kind if moved <= still else None))
+        layers.append(LayerSpec(shape, kind if moved <= still else None, window))
     return Proof(tuple(layers), rotary, worst)
 
 
@@ -122,16 +123,16 @@ def _record(hf: Any, tokens: Tensor, first: int) -> dict[int, _Seen]:
         call = layer_call(module, options, "")
         if call.layer in seen:
             raise UnsupportedModel(f"layer {call.layer} attends twice")
-        seen[call.layer] = _Seen(module, key, value, options)
+        seen[call.layer] = _Seen(module, key.cpu(), value.cpu(), options)
         # Any mixing of the past will do here, as long as positions enter only by rotation.
         group = query.shape[0] // key.shape[0]
         scores = query @ key.repeat_interleave(group, 0).transpose(1, 2) * call.scale
-        causal = torch.full((count, count), -torch.inf).triu(1).to(scores.dtype)
+        causal = torch.full((count, count), -torch.inf).triu(1).to(scores)
         weights = torch.softmax((scores + causal).float(), -1).to(value.dtype)
         return (weights @ value.repeat_interleave(group, 0)).transpose(0, 1)
 
-    positions = torch.arange(first, first + count)[None]
-    run(hf, tokens, positions, torch.tensor([count - 1]), attend)
+    positions, last = torch.arange(first, first + count)[None], torch.tensor([count - 1])
+    run(hf, tokens.to(hf.device), positions.to(hf.device), last.to(hf.device), attend)
     return seen
 
 
@@ -146,13 +147,24 @@ def _check_window(text: Any, layer_type: str | None, window: int | None) -> None
         raise UnsupportedModel("a full-attention layer announces a window")
 
 
+def _empty_pass(pool: PagePool, rotary: Rotary) -> Batch:
+    if pool.device.type == "cpu":
+        return Batch(pool, rotary)
+    from akv_rsi.engine.gpu.batch import DeviceBatch
+    from akv_rsi.engine.gpu.turns import TurnTables
+
+    tables = TurnTables(rotary, pool.keys[0].shape[2], pool.device)
+    return DeviceBatch(pool, rotary, tables=tables)
+
+
 def _compare_logits(
     hf: Any, config: EngineConfig, proof: Proof, tokens: Tensor, reference: Tensor
 ) -> float:
     count, page = tokens.shape[1], config.page_size
     shapes = [layer.shape for layer in proof.layers]
-    pool = PagePool(shapes, -(-count // page), page, getattr(torch, config.dtype))
-    batch, view = Batch(pool, proof.rotary), View(count)
+    dtype = getattr(torch, config.dtype)
+    pool = PagePool(shapes, -(-count // page), page, dtype, torch.device(config.device))
+    batch, view = _empty_pass(pool, proof.rotary), View(count)
     ids = tokens[0].numpy()
     chunks = np.array_split(np.arange(count), 3)
     lease = pool.lease(count)
@@ -165,7 +177,7 @@ def _compare_logits(
         batch.add_segment(*segment)
     rows = np.argsort(np.concatenate(chunks[::-1]))
     batch.keep(rows[-PROBE_TOKENS:].tolist())  # of a long probe the last: those with a full window
-    error = float((forward(hf, proof.layers, batch) - reference).abs().max())
+    error = float((forward(hf, proof.layers, batch).cpu() - reference).abs().max())
     scale = max(1.0, float(reference.abs().max()))
     if not error <= TOLERANCE[config.dtype] * scale:
         raise UnsupportedModel(f"logits differ from stock eager attention by {error:.1e}")

@@ -60,14 +60,16 @@ class DeviceSegments:
     ) -> Tensor:
         plan = part.staged_plan(call.window, query, store)
         dense = stage(store, plan, self._turned(call.rope, 1), query)
-        return attend_staged(query, dense, plan, score)
+        out: Tensor = attend_staged(query, dense, plan, score)
+        return out
 
     def _in_place(
         self, part: _Part, query: Tensor, store: Store, score: Score, call: LayerCall
     ) -> Tensor:
         plan, workspace = part.plan(call.window, query, store)
         turns = self._turned(call.rope, -1)
-        return attend(query, store, plan, score, turns, workspace=workspace)
+        out: Tensor = attend(query, store, plan, score, turns, workspace=workspace)
+        return out
 
     def _turned(self, kind: str | None, sign: int) -> Turns | None:
         """Turns of keys (``sign`` 1) or queries (-1); None where nothing has moved."""
@@ -112,8 +114,7 @@ class _Part:
             rows = min(rows, max(s.stop - s.start for s in self.segments))
             blocks = [(len(s.keys.slots), -(-(s.stop - s.start) // rows)) for s in self.segments]
             work = sum(size * count for size, count in blocks)
-            cores = torch.cuda.get_device_properties(query.device).multi_processor_count
-            sizes = balanced(work, heads, cores, rows)
+            sizes = balanced(work, heads, processors(query.device), rows)
             slots = store.keys.shape[1]
             plan = make_plan(self._lists, self._tasks(window), sizes, slots, query.device)
             self._plans[window] = plan, new_workspace(query, store, plan)
@@ -134,6 +135,13 @@ class _Part:
             tasks.append(Task(start, number, np.stack((low, segment.limits), 1)))
             start += len(segment.limits)
         return tasks
+
+
+def processors(device: torch.device) -> int:
+    """Multiprocessors of a GPU; 1 where kernels are interpreted."""
+    if device.type == "cpu":
+        return 1
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def first_seen(positions: Ints, queries: Ints, window: int | None) -> Ints:

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from akv_rsi.engine.gpu.segments import first_seen
+from akv_rsi.engine.gpu.segments import first_seen, processors
 from akv_rsi.engine.gpu.turns import TurnTables
 from akv_rsi.engine.pool import Ints, PagePool
-from akv_rsi.engine.view import Keys
-from akv_rsi.kernels.attend.plan import KeyList, Plan, Run, Task, balanced, cut
+from akv_rsi.engine.view import DeltaRun, Keys
+from akv_rsi.kernels.attend.plan import ITEM, Cut, KeyList, Plan, Run, Sizes, Task, balanced, cut
 from akv_rsi.kernels.checks import require
 from akv_rsi.kernels.rotation import Turns
 
@@ -35,7 +35,7 @@ TURNS, ITEMS = 4096, 8192
 class Row:
     """A sequence in the tables: its runs of deltas, its key positions, keys when last cut."""
 
-    runs: list[tuple[int, int, int]]
+    runs: list[DeltaRun]
     positions: Ints
     length: int
     cut: int = 0
@@ -55,6 +55,7 @@ class DecodeTables:
     items: int = 0
     turned: bool = False
     rows: dict[int, Row] = field(default_factory=dict)
+    _leaving: list[int] = field(default_factory=list)
     _stale: bool = True
     _slots: Tensor = field(init=False)
     _items: Tensor = field(init=False)
@@ -66,11 +67,10 @@ class DecodeTables:
 
     def __post_init__(self) -> None:
         device = self.pool.device
-        whole = {"dtype": torch.int32, "device": device}
-        self._slots = torch.zeros(self.size * self.capacity, **whole)
-        self._items = torch.zeros(ITEMS, 6, **whole)
-        self._parts = torch.zeros(self.size, 3, **whole)
-        self._spans = {window: torch.zeros(self.size, 2, **whole) for window in self.windows}
+        self._slots = self._zeros(self.size * self.capacity)
+        self._items = self._zeros(ITEMS, len(ITEM))
+        self._parts = self._zeros(self.size, 3)
+        self._spans = {window: self._zeros(self.size, 2) for window in self.windows}
         still = np.zeros(TURNS, dtype=np.int64)
         self._angles = {kind: self.turns.turns(still, kind) for kind in self.kinds}
         shape = (len(FEED) + len(self.windows), self.size)
@@ -87,34 +87,60 @@ class DecodeTables:
         )
         positions = np.empty(self.capacity, dtype=np.int64)
         positions[:count] = keys.positions
-        self.rows[row] = Row([tuple(run) for run in keys.runs], positions, count)
+        self.rows[row] = Row(list(keys.runs), positions, count)
         self._stale = True
+
+    def vacant(self) -> int | None:
+        """The lowest free row."""
+        return next((row for row in range(self.size) if row not in self.rows), None)
 
     def free(self, row: int) -> None:
-        """The sequence in ``row`` has left."""
-        del self.rows[row]
-        self._stale = True
+        """The sequence in ``row`` leaves it; a step that is planned already still sees it."""
+        self._leaving.append(row)
 
-    def step(self, rows: Ints, tokens: Ints, positions: Ints, slots: Ints) -> None:
-        """One token for each sequence in ``rows``: sends what the device needs to know."""
+    def settle(self) -> None:
+        """Before a pass is planned: rows that were left are free."""
+        for row in self._leaving:
+            del self.rows[row]
+        self._stale |= bool(self._leaving)
+        self._leaving.clear()
+
+    def begin(self) -> None:
+        """Starts a step: until told otherwise, no row has a token."""
         host = self._host.numpy()
         host[:] = 0
         host[2] = self.pool.scratch_slot
-        host[3] = np.arange(1, self.size + 1) * self.capacity - 1
-        host[0, rows], host[1, rows], host[2, rows] = tokens, positions, slots
-        for row, position in zip(rows.tolist(), positions.tolist(), strict=True):
-            entry = self.rows[row]
-            entry.positions[entry.length] = position
-            host[3, row] = row * self.capacity + entry.length
-            entry.length += 1
-            host[4, row] = entry.length
-            for number, window in enumerate(self.windows, len(FEED)):
-                seen = entry.positions[: entry.length]
-                host[number, row] = first_seen(seen, seen[-1:], window)[0]
-            self._stale |= entry.length - entry.cut >= GROWTH
+        host[3] = np.arange(1, self.size + 1) * self.capacity - 1  # where nobody looks
+
+    def grow(self, row: int, token: int, position: int, slot: int) -> None:
+        """The sequence in ``row`` has a new token, whose KV goes to ``slot``."""
+        entry = self.rows[row]
+        entry.positions[entry.length] = position
+        self._host.numpy()[3, row] = row * self.capacity + entry.length
+        entry.length += 1
+        self._stale |= entry.length - entry.cut >= GROWTH
+        self.ask(row, token, position, slot)
+
+    def ask(self, row: int, token: int, position: int, slot: int) -> None:
+        """As `grow`, for a token that is among the keys of ``row`` already."""
+        host, entry = self._host.numpy(), self.rows[row]
+        host[:3, row] = token, position, slot
+        host[4, row] = entry.length
+        for number, window in enumerate(self.windows, len(FEED)):
+            seen = entry.positions[: entry.length]
+            host[number, row] = first_seen(seen, np.array([position]), window)[0]
+
+    def send(self) -> None:
+        """Ends a step on the host: the device will know what it needs, in stream order."""
         if self._stale:
             self._cut()
         self.feed.copy_(self._host, non_blocking=True)
+
+    def clear(self) -> None:
+        """Nobody is left."""
+        self.rows.clear()
+        self._leaving.clear()
+        self._stale = True
 
     def unpack(self) -> None:
         """On the device: the fed slots join the slot table, the spans grow (part of a graph)."""
@@ -139,9 +165,14 @@ class DecodeTables:
         """What turns queries back; None where nothing has moved."""
         return self._angles[kind] if kind is not None and self.turned else None
 
+    def _zeros(self, *size: int) -> Tensor:
+        return torch.zeros(size, dtype=torch.int32, device=self.pool.device)
+
     def _cut(self) -> None:
         """Work items anew; the last run of a sequence has room to grow."""
-        deltas: Ints = np.unique([0, *(run[2] for row in self.rows.values() for run in row.runs)])
+        deltas: Ints = np.unique(
+            [0, *(run.delta for row in self.rows.values() for run in row.runs)]
+        )
         require(len(deltas) <= TURNS, f"{len(deltas)} deltas at once; at most {TURNS} fit")
         order = sorted(self.rows)
         lists, tasks = [], []
@@ -150,11 +181,12 @@ class DecodeTables:
             entry.cut = entry.length
             end = min(self.capacity, entry.length + GROWTH)
             entry.runs = _grown(entry.runs, end)
-            turns = np.searchsorted(deltas, [run[2] for run in entry.runs]).tolist()
-            runs = [Run(*run[:2], turn) for run, turn in zip(entry.runs, turns, strict=True)]
+            turns = np.searchsorted(deltas, [run.delta for run in entry.runs]).tolist()
+            pieces = zip(entry.runs, turns, strict=True)
+            runs = [Run(run.start, run.end, turn) for run, turn in pieces]
             lists.append(KeyList(np.empty(0, dtype=np.int64), runs))
             tasks.append(Task(number, number, np.array([[0, end]])))
-        self._send(order, cut(lists, np.array(order) * self.capacity, tasks, self._sizes()))
+        self._upload(order, cut(lists, np.array(order) * self.capacity, tasks, self._sizes()))
         self.turned = bool(deltas.any())
         for kind, known in self._angles.items():
             fresh = self.turns.turns(-deltas, kind)
@@ -162,11 +194,11 @@ class DecodeTables:
             known.sin[: len(deltas)] = fresh.sin
         self._stale = False
 
-    def _send(self, order: Sequence[int], made) -> None:  # type: ignore[no-untyped-def]
+    def _upload(self, order: Sequence[int], made: Cut) -> None:
         count = len(made.items)
         require(count <= ITEMS, f"{count} work items; at most {ITEMS} fit")
         self.items = min(ITEMS, max(16, 1 << (count - 1).bit_length()))
-        items = np.zeros((self.items, 6), dtype=np.int32)
+        items = np.zeros((self.items, len(ITEM)), dtype=np.int32)
         items[:count] = made.items
         items[:count, 0] = np.array(order)[made.items[:, 0]]
         parts = np.zeros((self.size, 3), dtype=np.int32)
@@ -175,20 +207,14 @@ class DecodeTables:
         self._items[: self.items] = torch.from_numpy(items).to(device, non_blocking=True)
         self._parts.copy_(torch.from_numpy(parts), non_blocking=True)
 
-    def _sizes(self):  # type: ignore[no-untyped-def]
+    def _sizes(self) -> Sizes:
         keys = sum(row.length for row in self.rows.values())
-        device = self.pool.device
-        cores = (
-            torch.cuda.get_device_properties(device).multi_processor_count
-            if device.type == "cuda"
-            else 1
-        )
-        return balanced(keys, self.heads, cores, block_rows=1)
+        return balanced(keys, self.heads, processors(self.pool.device), block_rows=1)
 
 
-def _grown(runs: list[tuple[int, int, int]], end: int) -> list[tuple[int, int, int]]:
+def _grown(runs: list[DeltaRun], end: int) -> list[DeltaRun]:
     """The runs, new tokens included: they stand where they were born."""
     *rest, last = runs
-    if last[2] == 0:
-        return [*rest, (last[0], end, 0)]
-    return [*runs, (last[1], end, 0)]
+    if last.delta == 0:
+        return [*rest, DeltaRun(last.start, end, 0)]
+    return [*runs, DeltaRun(last.end, end, 0)]

@@ -1,8 +1,8 @@
 """The architecture's rotation as the tables kernels turn with, found by asking it.
 
-`Rotary.turn` applies the model's own function. Applied to unit vectors it tells, for each dimension,
-which one it is paired with, with which sign, and by which column's angle: enough to turn in a kernel
-whatever the pairing, and checked against the function itself.
+`Rotary.turn` applies the model's own function. Applied to unit vectors it tells, for each
+dimension, which one it is paired with, with which sign, and by which column's angle: enough to turn
+in a kernel whatever the pairing, and checked against the function itself.
 """
 
 from __future__ import annotations

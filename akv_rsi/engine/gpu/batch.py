@@ -1,0 +1,133 @@
+"""A pass on the GPU: the rows of `Batch`, attended to by kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from akv_rsi.engine.attention import LayerCall, Segment
+from akv_rsi.engine.batch import Batch
+from akv_rsi.engine.gpu.segments import DeviceSegments
+from akv_rsi.engine.gpu.tables import DecodeTables
+from akv_rsi.engine.gpu.turns import TurnTables
+from akv_rsi.engine.pool import Ints
+from akv_rsi.kernels.attend.triton import Score, Store, attend
+from akv_rsi.kernels.move.triton import Moves, make_moves, move
+
+
+class PagedGroup:
+    """Sequences that decode from their pages, each in a row of the tables.
+
+    ``rows`` are the table rows of a step's batch rows. Beside sequences that take a token further,
+    a step may `ask` for the logits of one whose keys are all known.
+    """
+
+    def __init__(self, tables: DecodeTables) -> None:
+        self.tables = tables
+        self.rows: Ints = np.empty(0, dtype=np.int64)
+        self._index: Tensor | None = None
+
+    def begin(self, rows: Ints, fed: Ints) -> None:
+        """Takes ``fed`` ``[n, 3]``, token, position and slot, for the sequences in ``rows``."""
+        self.tables.begin()
+        for row, (token, position, slot) in zip(rows.tolist(), fed.tolist(), strict=True):
+            self.tables.grow(row, token, position, slot)
+        self.rows = rows
+        self._index = None
+
+    def attend(self, query: Tensor, call: LayerCall) -> Tensor:
+        """``[rows, query heads, value dim]`` of a step's own rows, in any pass."""
+        tables = self.tables
+        if self._index is None:
+            tables.send()
+            tables.unpack()
+            self._index = torch.from_numpy(self.rows).to(query.device)
+        padded = query.new_zeros(tables.size, *query.shape[1:])
+        padded[self._index] = query
+        return read_rows(tables, padded, call)[self._index]
+
+
+def read_rows(tables: DecodeTables, query: Tensor, call: LayerCall) -> Tensor:
+    """Attention of the first rows of the tables, a query each."""
+    store = Store(tables.pool.keys[call.layer], tables.pool.values[call.layer])
+    score = Score(call.scale, call.softcap, call.sinks)
+    plan = tables.plan(call.window, len(query))
+    out: Tensor = attend(query, store, plan, score, tables.query_turns(call.rope))
+    return out
+
+
+@dataclass(slots=True)
+class DeviceBatch(Batch):
+    """Rows on the device. ``asked`` are segments of one row that also have a row in the tables."""
+
+    tables: TurnTables = field(kw_only=True)
+    asked: list[tuple[int, Segment]] = field(default_factory=list)
+    _segments: DeviceSegments | None = None
+    _moves: Moves | None = None
+
+    @property
+    def tokens(self) -> Tensor:
+        """``[1, rows]`` token ids."""
+        return self._send(self._tokens)[None]
+
+    @property
+    def positions(self) -> Tensor:
+        """``[1, rows]`` positions."""
+        return self._send(self._positions)[None]
+
+    @property
+    def kept_rows(self) -> Tensor:
+        """The rows whose logits are wanted."""
+        return torch.tensor(self.kept, dtype=torch.long).to(self.pool.device)
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it takes sequences in the tables one token further, and does nothing else."""
+        return len(self.asked) == len(self.segments) and not self._copies
+
+    def fed(self, row: int) -> tuple[int, int, int]:
+        """Token, position and slot of one row."""
+        parts = (self._tokens, self._positions, self._slots)
+        token, position, slot = (int(np.concatenate(part)[row]) for part in parts)
+        return token, position, slot
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: LayerCall) -> Tensor:
+        """See `Batch.attend`."""
+        if self._write is None:
+            self._write = self._send(self._slots)
+        self.pool.keys[call.layer].index_copy_(1, self._write, key)
+        self.pool.values[call.layer].index_copy_(1, self._write, value)
+        if self._copies:
+            self._copy(call)
+        query = query.transpose(0, 1).contiguous()
+        out = query.new_empty(*query.shape[:2], value.shape[-1])
+        for group, rows in self.groups:
+            assert isinstance(group, PagedGroup)
+            out[rows] = group.attend(query[rows], call)
+        if self.segments:
+            if self._segments is None:
+                self._segments = DeviceSegments(self.segments, self.pool, self.tables)
+            self._segments.attend(query, out, call)
+        return out
+
+    def _send(self, parts: list[Ints]) -> Tensor:
+        return torch.from_numpy(np.concatenate(parts)).to(self.pool.device)
+
+    def _copy(self, call: LayerCall) -> None:
+        """One layer's turned copies."""
+        sources, targets, deltas = (
+            np.concatenate(part) for part in zip(*self._copies, strict=True)
+        )
+        distinct, turn = np.unique(deltas, return_inverse=True)
+        if self._moves is None:
+            self._moves = make_moves(sources, targets, turn, self.pool.device)
+        moves, turns = self._moves, None
+        if call.rope is None:
+            moves = Moves(moves.source, moves.target, None, moves.limits, moves.overlap)
+        else:
+            turns = self.tables.turns(distinct, call.rope)
+        store = Store(self.pool.keys[call.layer], self.pool.values[call.layer])
+        move(store, store, moves, turns)
