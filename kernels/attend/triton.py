@@ -202,11 +202,12 @@ def new_workspace(query: Tensor, store: Store, plan: Plan) -> Workspace:
 def best_launch(query: Tensor, store: Store, plan: Plan) -> Launch:
     """The launch that was measured fastest for these shapes; see README.md."""
     widest = max(store.keys.shape[2], store.values.shape[2])
-    wide = query.dtype == torch.float32 or widest > 128
-    if packed_rows(query, store, plan) <= 16:
-        few = len(plan.items) <= FEW
-        return Launch(32, 4, 2) if wide else Launch(128, 4, 2) if few else Launch(64, 2, 2)
-    return Launch(32, 4, 2) if wide else Launch(64, 4, 3)
+    row_bytes = widest * query.element_size()
+    if row_bytes > 256:  # as many keys as shared memory holds
+        return Launch(16 if row_bytes > 512 else 32, 4, 2)
+    if packed_rows(query, store, plan) > 16:
+        return Launch(64, 4, 3)
+    return Launch(128, 4, 2) if len(plan.items) <= FEW else Launch(64, 2, 2)
 
 
 def strides(store: Store) -> tuple[int, ...]:

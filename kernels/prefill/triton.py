@@ -36,8 +36,10 @@ def best_launch(query: Tensor, store: Store) -> Launch:
     """The launch that was measured fastest for these shapes; see README.md."""
     widest = max(store.keys.shape[2], store.values.shape[2])
     group = query.shape[1] // store.keys.shape[0]
-    if query.element_size() == 4 or widest > 128:
-        return Launch(max(64, triton.next_power_of_2(group)), 32, 4, 2)
+    row_bytes = widest * query.element_size()
+    if row_bytes > 256:  # as many keys as shared memory holds
+        tile = 16 if row_bytes > 512 else 32
+        return Launch(max(64, triton.next_power_of_2(group)), tile, 4, 2)
     return Launch(max(128, triton.next_power_of_2(group)), 64, 4, 2)
 
 

@@ -20,18 +20,14 @@ from akv_rsi.engine.model import Model, load_model
 from akv_rsi.engine.request import Request
 from akv_rsi.types import OpHistory
 
-from ..oracle.convert import converted, history_of
-from ..oracle.histories import draw, draw_group
-from ..oracle.models import VOCAB, tiny
+from .convert import converted, history_of
+from .histories import draw, draw_group
+from .models import CONFIGS, VOCAB, tiny
 
 REFERENCE = Path(akv_rsi.tasks.__file__).parent / "reference" / "model"
-NAMES = [
-    "Llama", "Qwen2, sliding window", "Gemma2", "Gemma3", "Phi3, partial rotary",
-    "GLM4, interleaved rotary", "SmolLM3, layers without positions", "GPT-OSS, attention sinks",
-]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["Llama", "Phi3, partial rotary", "GLM4, interleaved rotary"])
+@pytest.mark.parametrize("name", ["llama", "phi3-partial", "glm4"])
 def test_tables_turn_as_the_architecture_does(name: str) -> None:
     rotary = Model.from_pretrained(deepcopy(tiny(name)), EngineConfig(self_test=False)).rotary
     vectors = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(0))
@@ -61,7 +57,7 @@ def engines(name: str, **sizes: Any) -> list[Engine]:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("repos_mode", ["view", "copy"])
 def test_logits_under_random_histories(name: str, repos_mode: str) -> None:
     processor, gpu = engines(name, repos_mode=repos_mode)
