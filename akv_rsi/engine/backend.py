@@ -35,6 +35,10 @@ class Seats(Protocol):
         """Drops groups that are not worth keeping."""
         ...
 
+    def renew(self) -> None:
+        """KV of seated sequences has moved to other slots."""
+        ...
+
     def seat(self, batch: Batch, complete: Iterable[tuple[Sequence, Segment]]) -> None:
         """Seats sequences that have come to decoding."""
         ...

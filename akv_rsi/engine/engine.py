@@ -193,7 +193,7 @@ class Engine:
         then nothing would be computed for them.
         """
         sequences = [self._sequence(next(self._numbers), request) for request in requests]
-        lane = Scheduler(self._model, self._config, self._cache)
+        lane = Scheduler(self._model, self._config, self._cache, self._backend)
         logits: Tensor | None = None
         try:
             for sequence in sequences:
@@ -203,9 +203,10 @@ class Engine:
             batch, complete = lane.plan(whole=True)
             if len(complete) < len(sequences):
                 raise ContextLimit(f"{len(sequences)} prompts need more pages than there are")
-            logits = self._model.forward(batch)
+            logits = self._backend.forward(batch).cpu()
         finally:
             for sequence in sequences:
+                lane.remove(sequence)
                 sequence.release(keep=logits is not None)
         ends = list(accumulate(sequence.tally.fresh for sequence in sequences))
         if any(high - low < count for low, high in pairwise([0, *ends])):

@@ -174,7 +174,7 @@ class PagePool:
 
     def copy(self, sources: Ints, targets: Ints) -> None:
         """Copies the KV of all layers from slots to slots."""
-        read, write = torch.from_numpy(sources), torch.from_numpy(targets)
+        read, write = (torch.from_numpy(slots).to(self.device) for slots in (sources, targets))
         for tensor in (*self.keys, *self.values):
             tensor.index_copy_(1, write, tensor.index_select(1, read))
 

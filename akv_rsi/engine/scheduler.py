@@ -86,7 +86,10 @@ class Scheduler:
         """
         self._secure()
         if all(one.known - one.view.length <= 1 for one in self._prefilling):
+            relocated = self._cache.relocated
             self._cache.defragment((*self._decoding, *self._prefilling))
+            if self._cache.relocated > relocated:
+                self._seatings.renew()
         self._cache.tree.now += 1
         batch = self._backend.batch()
         wanted = self._plan_decodes(batch)

@@ -63,6 +63,9 @@ class Seatings:
         ]
         self._seatings = keep if len(keep) <= MAX_GROUPS else []
 
+    def renew(self) -> None:
+        """KV has moved to other slots, which does not concern copies."""
+
     def seat(self, batch: Batch, complete: Iterable[tuple[Sequence, Segment]]) -> None:
         """Copies the keys of sequences that have come to decoding into dense groups."""
         free = self._columns - sum(seating.group.columns for seating in self._seatings)

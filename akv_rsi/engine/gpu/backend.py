@@ -47,6 +47,10 @@ class PagedSeatings:
     def clear(self) -> None:
         """Rows are free as soon as they are left: there is nothing to clear."""
 
+    def renew(self) -> None:
+        """KV has moved to other slots: the tables learn where."""
+        self._group.tables.renew()
+
     def seat(self, batch: Batch, complete: Iterable[tuple[Sequence, Segment]]) -> None:
         """Gives rows to sequences that have come to decoding, as long as there are any."""
         assert isinstance(batch, DeviceBatch)
@@ -57,7 +61,7 @@ class PagedSeatings:
                 or len(segment.keys.slots) + sequence.room >= self._group.tables.capacity
             ):
                 continue
-            self._group.tables.place(row, segment.keys)
+            self._group.tables.place(row, segment.keys, sequence.view.keys)
             self._members[row] = sequence
             if segment.stop - segment.start == 1:
                 batch.asked.append((row, segment))

@@ -7,7 +7,7 @@ numbers in place. What a step needs from the host goes there in one copy (`FEED`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,11 +33,15 @@ TURNS, ITEMS = 4096, 8192
 
 @dataclass(slots=True)
 class Row:
-    """A sequence in the tables: its runs of deltas, its key positions, keys when last cut."""
+    """A sequence in the tables: its runs of deltas, its key positions, keys when last cut.
+
+    ``source`` tells its keys anew.
+    """
 
     runs: list[DeltaRun]
     positions: Ints
     length: int
+    source: Callable[[], Keys]
     cut: int = 0
 
 
@@ -77,8 +81,8 @@ class DecodeTables:
         self._host = torch.zeros(shape, dtype=torch.int64, pin_memory=device.type == "cuda")
         self.feed = torch.zeros(shape, dtype=torch.int64, device=device)
 
-    def place(self, row: int, keys: Keys) -> None:
-        """Gives a free row to a sequence that sees ``keys``."""
+    def place(self, row: int, keys: Keys, source: Callable[[], Keys]) -> None:
+        """Gives a free row to a sequence that sees ``keys``; ``source`` tells them anew."""
         count = len(keys.slots)
         require(count < self.capacity, f"{count} keys in rows of {self.capacity}")
         start = row * self.capacity
@@ -87,8 +91,14 @@ class DecodeTables:
         )
         positions = np.empty(self.capacity, dtype=np.int64)
         positions[:count] = keys.positions
-        self.rows[row] = Row(list(keys.runs), positions, count)
+        self.rows[row] = Row(list(keys.runs), positions, count, source)
         self._stale = True
+
+    def renew(self) -> None:
+        """KV has moved to other slots."""
+        for row, entry in list(self.rows.items()):
+            if row not in self._leaving:
+                self.place(row, entry.source(), entry.source)
 
     def vacant(self) -> int | None:
         """The lowest free row."""
