@@ -19,7 +19,7 @@ class Candidate:
 
     ``operator`` made it from ``parents`` (ids) in round ``born``; ``seed`` candidates are
     hand-written, and ``tune`` ones are a parent with other numbers. ``lesson`` is what its maker
-    was told to heed.
+    was told to heed, ``advice`` names the strategy in the prompt of a model that made it.
     """
 
     spec: PolicySpec
@@ -27,6 +27,7 @@ class Candidate:
     parents: tuple[str, ...] = ()
     born: int = 0
     lesson: str = ""
+    advice: str = ""
 
     @property
     def id(self) -> str:

@@ -160,6 +160,7 @@ def usual(**other):
     proposals = [proposal(GOOD.format(keep=keep)) for keep in (6, 9, 4, 12, 3, 14, 5, 7)]
     return [
         probing(),
+        Rule(("Below is the strategy",), ['{"strategy": "Keep views; drop polls at once."}']),
         Rule(("This policy was refused",), other.get("repair", proposals)),
         Rule(("Improve this policy",), other.get("improve", proposals)),
         Rule(("Combine what is good",), other.get("combine", proposals)),

@@ -175,6 +175,8 @@ BLANKS = {
     "form_json": {"keys": '"a", "b"'},
     "form_fenced": {"keys": '"a", "b"'},
     "form_program": {},
+    "reword": {"strategy": "STRATEGY", "record": "RECORD"},
+    "strategy": {},
     "probe": {},
 }  # fmt: skip
 

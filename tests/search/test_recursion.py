@@ -3,6 +3,7 @@
 from random import Random
 
 from akv_rsi.search.bandit import Bandit
+from akv_rsi.search.llm.strategy import FEWEST, PATIENCE, Strategies, name_of
 from akv_rsi.search.playbook import FORGOTTEN, LONGEST, PRIOR, Playbook
 
 
@@ -92,3 +93,44 @@ def test_the_playbook_is_bounded():
     for i in range(3 * LONGEST):
         book.add(f"lesson {i}", "c")
     assert len(book.best(10_000)) == LONGEST
+
+
+def contest(ours, theirs, rounds=PATIENCE, seed=0):
+    """A challenge in which either side gains with its own chance; the verdicts, and who is left."""
+    rng, strategies, verdicts = Random(seed), Strategies(), []
+    strategies.challenge("Keep views; drop polls at once.", 0)
+    challenger = strategies.challenger
+    for number in range(rounds):
+        verdicts.append(strategies.judge(number))
+        for text, chance in ((challenger, ours), (Strategies().incumbent, theirs)):
+            if rng.random() < chance:
+                strategies.tell(name_of(text), number, "new@m", 0.1)
+    verdicts.append(strategies.judge(rounds))
+    return strategies, challenger, [v for v in verdicts if v]
+
+
+def test_better_advice_takes_over_and_worse_makes_way():
+    strategies, challenger, verdicts = contest(1.0, 0.0)
+    assert verdicts == ["better"]
+    assert strategies.incumbent == challenger
+    assert strategies.challenger is None
+    strategies, challenger, verdicts = contest(0.0, 1.0)
+    assert verdicts == ["worse"]
+    assert strategies.incumbent == Strategies().incumbent
+
+
+def test_equal_advice_is_undecided_and_changes_nothing():
+    """PITFALLS 31: the A/A check of prompts."""
+    verdicts = [contest(0.5, 0.5, seed=seed)[2] for seed in range(20)]
+    assert sum(verdict != ["undecided"] for verdict in verdicts) <= 4
+    strategies, _, same = contest(1.0, 1.0)
+    assert same == ["undecided"]
+    assert strategies.incumbent == Strategies().incumbent
+
+
+def test_a_few_lucky_rounds_decide_nothing():
+    assert contest(1.0, 0.0, rounds=FEWEST)[2] == []
+    strategies = Strategies()
+    strategies.challenge(strategies.incumbent, 0)
+    assert strategies.challenger is None, "its own text is no challenge"
+    assert strategies.judge(99) is None

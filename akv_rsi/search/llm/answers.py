@@ -33,6 +33,13 @@ class Diagnosis(BaseModel):
     lesson: Line
 
 
+class Strategy(BaseModel):
+    """Advice to authors of policies."""
+
+    model_config = ConfigDict(extra="forbid")
+    strategy: Annotated[str, StringConstraints(max_length=900, min_length=20)]
+
+
 class Probe(BaseModel):
     """Whether a form of answers works."""
 

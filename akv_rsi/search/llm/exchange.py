@@ -56,6 +56,7 @@ class Ask:
     parents: tuple[str, ...] = ()
     lesson: str = ""
     tokens: int = 0
+    advice: str = ""
 
     def digest(self) -> str:
         """Twelve hex digits that name the prompt."""

@@ -12,15 +12,17 @@ from akv_rsi.search.bandit import Bandit
 from akv_rsi.search.candidate import Candidate
 from akv_rsi.search.findings import Critique
 from akv_rsi.search.journal import Journal
-from akv_rsi.search.llm.answers import Diagnosis, Proposal
+from akv_rsi.search.llm.answers import Diagnosis, Proposal, Strategy
 from akv_rsi.search.llm.exchange import CONCURRENCY, Answered, Ask, Exchange
 from akv_rsi.search.llm.prompts import data, prompt
+from akv_rsi.search.llm.strategy import Strategies, name_of
 from akv_rsi.search.playbook import Playbook
 from akv_rsi.search.propose import Brief, Proposer
 from akv_rsi.search.tell import evidence_lines
 
 REPAIRS = 3
 OPERATORS = ("new", "improve", "combine")
+RECORD = 8  # candidates that are measured before other advice is asked for
 SHOWN, LESSONS = 3, 4  # policies and lessons in a prompt
 
 # What is wrong with a policy's source, with line numbers; empty if nothing is.
@@ -53,6 +55,8 @@ class LLMProposer:
         self._problems = problems
         self._system = prompt("system", full="1", budget=about["budget"], form="")
         self._tools = about["tools"]
+        self.strategies = Strategies()
+        self._round = self._reworded = 0
         self._drafts: list[Candidate] = []
 
     def propose(self, brief: Brief, count: int) -> list[Candidate]:
@@ -63,13 +67,32 @@ class LLMProposer:
     def consult(self, brief: Brief, journal: Journal, key: str) -> None:
         """Asks a few models; what is refused goes back to its author, up to three times."""
         self._drafts = []
-        asks = self.exchange.affordable([self._plan(brief) for _ in range(CONCURRENCY)])
+        self._advance(journal, key)
+        advice = self.strategies.texts
+        plans = [self._plan(brief, advice[i % len(advice)]) for i in range(CONCURRENCY)]
+        asks = self.exchange.affordable(plans)
         for wave in range(1 + REPAIRS):
             answers = self.exchange.perform(journal, f"{key}/{wave}", asks, self._check)
             pairs = list(zip(asks, answers, strict=False))
             self._drafts += [c for ask, answer in pairs if (c := _draft(ask, answer, wave))]
             refused = [self._repair(ask, answer) for ask, answer in pairs if answer.problems]
             asks = self.exchange.affordable(refused)
+
+    def _advance(self, journal: Journal, key: str) -> None:
+        """Judges the challenging advice; asks for another one when there is none."""
+        self.strategies.judge(self._round)
+        measured = len(self.strategies.record)
+        if self.strategies.challenger is None and measured >= self._reworded + RECORD:
+            self._reworded = measured
+            told = "\n".join(self.strategies.record[-3 * RECORD :])
+            blanks = {"strategy": data(self.strategies.incumbent), "record": data(told)}
+            model = next(iter(self.exchange.endpoints))
+            ask = Ask(model, "reword", self._system, prompt("reword", **blanks), Strategy)
+            asks = self.exchange.affordable([ask])
+            for answer in self.exchange.perform(journal, f"{key}/reword", asks, _fine):
+                if answer.content is not None:
+                    self.strategies.challenge(answer.content["strategy"], self._round)
+        self._round += 1
 
     def learn(self, candidate: Candidate, evidence: Critique, journal: Journal) -> None:
         """Asks the first model what the evidence teaches; its lesson goes into the playbook."""
@@ -85,9 +108,12 @@ class LLMProposer:
         """How much better than its parents a proposal of ours came out, and what it took."""
         if candidate.operator in self.bandit.arms:
             self.bandit.tell(candidate.operator, gain, cost)
+        if candidate.advice:
+            number = candidate.born
+            self.strategies.tell(candidate.advice, number, candidate.operator, gain)
         self._beside.tell(candidate, gain, cost)
 
-    def _plan(self, brief: Brief) -> Ask:
+    def _plan(self, brief: Brief, advice: str) -> Ask:
         arm = self.bandit.choose(brief.rng)
         self.bandit.begin(arm)
         operator, _, model = arm.partition("@")
@@ -102,7 +128,8 @@ class LLMProposer:
             found = known.get(parents[0].id) or next(iter(known.values()), Critique())
             blanks |= _scores(brief, parents[0]) | {"evidence": data(evidence_lines(found))}
         ids = tuple(parent.id for parent in parents)
-        return Ask(model, arm, self._system, prompt(operator, **blanks), Proposal, ids, lesson)
+        system, user = f"{self._system}\n{advice}", prompt(operator, **blanks)
+        return Ask(model, arm, system, user, Proposal, ids, lesson, advice=name_of(advice))
 
     def _repair(self, ask: Ask, answer: Answered) -> Ask:
         assert answer.content is not None
@@ -125,7 +152,7 @@ def _draft(ask: Ask, answer: Answered, wave: int) -> Candidate | None:
     if answer.content is None or (answer.problems and wave < REPAIRS):
         return None
     spec = PolicySpec("llm", source=answer.content["source"])
-    return Candidate(spec, ask.operator, ask.parents, lesson=ask.lesson)
+    return Candidate(spec, ask.operator, ask.parents, lesson=ask.lesson, advice=ask.advice)
 
 
 def _shown(parents: Sequence[Candidate]) -> str:
