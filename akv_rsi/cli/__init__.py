@@ -61,6 +61,16 @@ _COMMANDS = {
         "Write a found policy as a plain Python module.",
         "akv-rsi export runs/20260101-120000-0.8-0 --output policy.py",
     ),
+    "serve": (
+        "akv_rsi.cli.serve:serve",
+        "Serve a model to OpenAI clients, with cache ops in requests or by a policy.",
+        "akv-rsi serve --model reference --policy rolling_drop:keep=3",
+    ),
+    "proxy": (
+        "akv_rsi.cli.proxy:proxy",
+        "Add the cache ops of a policy to requests on their way to a server.",
+        "akv-rsi proxy --policy policy.py --upstream http://127.0.0.1:30000",
+    ),
     "runs list": (
         "akv_rsi.cli.runs:list_runs",
         "List the runs, the oldest first.",

@@ -54,6 +54,16 @@ class Engine:
         self._backend = open_backend(model, config, self._pool)
         self.reset()
 
+    @property
+    def positions(self) -> int:
+        """The model's positions: no token can be computed at this one."""
+        return self._model.max_positions
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids lie below this number."""
+        return self._model.vocabulary
+
     def reset(self) -> None:
         """A cold cache: every page is free, nothing runs, the counts start at zero."""
         self._pool.clear()
@@ -126,6 +136,17 @@ class Engine:
                 sequence.release(keep=True)
                 return True
         return False
+
+    def outputs(self) -> dict[int, tuple[int, ...]]:
+        """What the requests in work have sampled so far, by number."""
+        return {one.number: one.output for one in self._scheduler if one.known > one.prompt}
+
+    def finish(self, number: int) -> Completion | None:
+        """Ends a request where it stands; None when it has sampled nothing, or is not in work."""
+        for sequence in self._scheduler:
+            if sequence.number == number and sequence.known > sequence.prompt:
+                return self._finish(sequence)
+        return None
 
     def stats(self) -> EngineStats:
         """The counts so far."""

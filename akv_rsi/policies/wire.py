@@ -15,10 +15,10 @@ from akv_rsi.errors import CapabilityError, ConfigError
 from akv_rsi.policies.decision import ops_of
 from akv_rsi.policies.dsl import Context
 from akv_rsi.policies.executor import Limits
-from akv_rsi.policies.resident import Resident
+from akv_rsi.policies.resident import AGENT_KINDS, Resident
 from akv_rsi.policies.runtime import Meter, Runtime
 from akv_rsi.policies.vocabulary import ALL_NEEDS
-from akv_rsi.types import Drop, Op, OpHistory, Repos, Segment, SegmentKind, Snapshot
+from akv_rsi.types import Drop, Op, Repos, Segment, SegmentKind, Snapshot
 from akv_rsi.visibility import Visibility
 
 Message = Mapping[str, Any]
@@ -36,6 +36,10 @@ _ROLES: dict[str, SegmentKind] = {
     "assistant": "assistant",
     "tool": "tool_result",
 }
+
+
+# The ops before a call, by what may be known then; it may raise `PolicyError`.
+Decide = Callable[[Snapshot], tuple[Op, ...]]
 
 
 def prepare(
@@ -59,12 +63,24 @@ def prepare(
     only an engine knows, or when ``count_tokens`` is missing, and `ConfigError` for a payload that
     is no conversation. What the policy raises passes through.
     """
-    if missing := sorted(capabilities & _UNKNOWN_TO_CLIENTS):
-        raise CapabilityError(f"a client cannot know {', '.join(missing)}, which this policy reads")
-    in_tokens = bool(capabilities - _MESSAGE_VERBS)
-    if in_tokens and count_tokens is None:
-        needs = ", ".join(sorted(capabilities - _MESSAGE_VERBS))
-        raise CapabilityError(f"this policy needs count_tokens, since it uses {needs}")
+    runtime, resident = Runtime(policy, Meter(Limits().steps)), Resident(ALL_NEEDS)
+
+    def decide(snapshot: Snapshot) -> tuple[Op, ...]:
+        runtime.apply(resident.update(snapshot))
+        return ops_of(copy_context().run(runtime.decide, snapshot.conversation), snapshot)
+
+    return prepare_by(decide, payload, capabilities, reliable_span, count_tokens)
+
+
+def prepare_by(
+    decide: Decide,
+    payload: Payload,
+    capabilities: frozenset[str],
+    reliable_span: int,
+    count_tokens: Counter | None = None,
+) -> Payload:
+    """As `prepare`, by decisions that are made elsewhere, such as in a sandbox."""
+    check_client(capabilities, count_tokens is not None)
     messages = payload.get("messages")
     if not isinstance(messages, list) or not messages:
         raise ConfigError("the payload has no messages")
@@ -72,33 +88,65 @@ def prepare(
     ends = [
         count_tokens(messages[: i + 1]) if count_tokens else i + 1 for i in range(len(messages))
     ]
-    ops = _replay(policy, _segments(messages, ends), reliable_span)
+    groups = replay(decide, "request", segments_of(messages, ends), reliable_span)
+    ops = [op for group in groups for op in group]
     written = _by_message(ops, ends)
     if written is None:
         written = {"cache_ops": [_as_json(op) for op in ops]}
     return {**payload, **written}
 
 
-def _replay(
-    policy: Callable[[Context], None], segments: Sequence[Segment], reliable_span: int
-) -> list[Op]:
-    """The ops of every call so far and of the one about to be made."""
-    runtime, resident = Runtime(policy, Meter(Limits().steps)), Resident(ALL_NEEDS)
-    state, ops = Visibility(), list[Op]()
-    calls = [i for i, s in enumerate(segments) if s.kind in ("assistant", "tool_call")]
+def check_client(capabilities: frozenset[str], counts_tokens: bool) -> None:
+    """Raises `CapabilityError` for a policy that a client cannot run for a server."""
+    if missing := sorted(capabilities & _UNKNOWN_TO_CLIENTS):
+        raise CapabilityError(f"a client cannot know {', '.join(missing)}, which this policy reads")
+    in_tokens = sorted(capabilities - _MESSAGE_VERBS)
+    if in_tokens and not counts_tokens:
+        raise CapabilityError(
+            f"this policy needs count_tokens, since it uses {', '.join(in_tokens)}"
+        )
+
+
+def replay(
+    decide: Decide,
+    conversation: str,
+    segments: Sequence[Segment],
+    reliable_span: int,
+    known: Sequence[tuple[Op, ...]] = (),
+) -> list[tuple[Op, ...]]:
+    """The ops of every call so far and of the one about to be made, call by call.
+
+    ``known`` are those of the first calls, where they have been found before.
+    """
+    state, groups = Visibility(), list[tuple[Op, ...]]()
+    calls = calls_of(segments)
     for turn, end in enumerate([*calls, len(segments)]):
         if turn:
             state = state.append(segments[calls[turn - 1]].end - state.length)
-        snapshot = Snapshot("request", turn, tuple(segments[:end]), state, reliable_span)
-        runtime.apply(resident.update(snapshot))
-        group = ops_of(copy_context().run(runtime.decide, "request"), snapshot)
+        if turn < len(known):
+            group = known[turn]
+        else:
+            shown = tuple(segments[:end])
+            group = decide(Snapshot(conversation, turn, shown, state, reliable_span))
         state = state.apply(group).visibility
-        ops.extend(group)
-    return list(OpHistory(tuple(ops)))
+        groups.append(group)
+    return groups
 
 
-def _segments(messages: Sequence[Message], ends: Sequence[int]) -> list[Segment]:
-    calls: dict[str, tuple[str, str]] = {}
+def calls_of(segments: Sequence[Segment]) -> list[int]:
+    """The segments that end an answer of the agent: what each call so far has written."""
+    turns = [s.turn if s.kind in AGENT_KINDS else None for s in segments]
+    later = [*turns[1:], None]
+    return [
+        i
+        for i, (turn, after) in enumerate(zip(turns, later, strict=True))
+        if turn is not None and turn != after
+    ]
+
+
+def segments_of(messages: Sequence[Message], ends: Sequence[int]) -> list[Segment]:
+    """The messages as segments; ``ends`` says where each one ends, in tokens."""
+    answers: dict[str, tuple[str, str]] = {}
     segments: list[Segment] = []
     turn = 0
     for number, (message, (start, end)) in enumerate(
@@ -108,9 +156,9 @@ def _segments(messages: Sequence[Message], ends: Sequence[int]) -> list[Segment]
         if kind in ("assistant", "tool_call"):
             turn += 1
         for call in message.get("tool_calls") or ():
-            calls[call["id"]] = (call["function"]["name"], call["function"]["arguments"])
+            answers[call["id"]] = (call["function"]["name"], call["function"]["arguments"])
         text = _text(message)
-        tool, arguments = calls.get(str(message.get("tool_call_id")), (None, None))
+        tool, arguments = answers.get(str(message.get("tool_call_id")), (None, None))
         opening = turn == 0 and (number == 0 or kind in ("system", "user"))
         segments.append(
             Segment(

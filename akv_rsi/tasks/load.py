@@ -12,7 +12,7 @@ from akv_rsi.errors import ConfigError, ModelLoadError
 from akv_rsi.tasks.agent import ChatFormat, WordFormat
 from akv_rsi.tasks.bench import Agent
 from akv_rsi.tasks.pretrained import TemplateFormat
-from akv_rsi.tasks.reference.model import load_reference
+from akv_rsi.tasks.reference.model import MODEL_DIR, RELIABLE_SPAN, load_reference
 
 if TYPE_CHECKING:
     from akv_rsi.engine.engine import Engine
@@ -30,6 +30,16 @@ def find_model(name: str) -> tuple[Path, ChatFormat]:
     """
     if name == REFERENCE:
         return load_reference()
+    path, span = find_span(name)
+    if _is_word_level(path / "tokenizer.json"):
+        return path, WordFormat.load(path, span)
+    return path, TemplateFormat.load(path, span)
+
+
+def find_span(name: str) -> tuple[Path, int]:
+    """The folder of a model, and the positions within which it can be trusted; see `find_model`."""
+    if name == REFERENCE:
+        return MODEL_DIR, RELIABLE_SPAN
     try:
         path = model_folder(name)
     except ModelLoadError as error:
@@ -38,10 +48,7 @@ def find_model(name: str) -> tuple[Path, ChatFormat]:
         positions = json.loads((path / "config.json").read_text())["max_position_embeddings"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelLoadError(f"{path / 'config.json'} is no model's: {error!r}") from error
-    span = int(positions * RELIABLE)
-    if _is_word_level(path / "tokenizer.json"):
-        return path, WordFormat.load(path, span)
-    return path, TemplateFormat.load(path, span)
+    return path, int(positions * RELIABLE)
 
 
 def _is_word_level(file: Path) -> bool:

@@ -46,7 +46,7 @@ class TemplateFormat:
         if not self._stands("tool"):
             self._roles["tool_result"] = "user"
         self._check()
-        self.stop = self._stops()
+        self.stop = template.stops()
 
     @classmethod
     def load(cls, folder: Path, reliable_span: int) -> TemplateFormat:
@@ -102,10 +102,3 @@ class TemplateFormat:
                 "the messages of this chat template depend on their neighbours, so they cannot be "
                 "encoded one by one"
             )
-
-    def _stops(self) -> frozenset[int]:
-        """What ends an answer: the first token behind its text, and the tokenizer's own end."""
-        own = self._tokens(self._written("assistant", "-"))
-        behind = own[len(self.prompt()) + len(self._tokens("-")) :]
-        eos = self._template.tokenizer.eos_token_id
-        return frozenset({*behind[:1], *([] if eos is None else [eos])})

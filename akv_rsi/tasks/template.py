@@ -26,6 +26,8 @@ from akv_rsi.types import Range
 ChatMessage = Mapping[str, Any]
 # Messages, tools, and whether the header of the next answer is wanted: the text.
 Render = Callable[[Sequence[ChatMessage], Sequence[Any] | None, bool], str]
+# A text that no end marker holds.
+_PROBE = "Yes"
 
 
 class TemplateRefused(ConfigError):
@@ -126,6 +128,18 @@ class ChatTemplate:
         offsets = tuple(start for start, _ in encoding["offset_mapping"])
         starts = tuple(bisect_left(offsets, start) for start in written.starts)
         return Rendered(tuple(encoding["input_ids"]), starts, offsets, written)
+
+    def stops(self) -> frozenset[int]:
+        """What ends an answer: the first token behind its text, and the tokenizer's own end."""
+        asked = {"role": "user", "content": _PROBE}
+        probe = self.render([asked, {"role": "assistant", "content": _PROBE}], answer=False)
+        end = probe.token_at(probe.written.text.rindex(_PROBE) + len(_PROBE))
+        eos = self.tokenizer.eos_token_id
+        return frozenset({*probe.tokens[end : end + 1], *([] if eos is None else [eos])})
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """A text that is no conversation, as the tokenizer opens one."""
+        return tuple(self.tokenizer(text)["input_ids"])
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of an answer, without special tokens."""

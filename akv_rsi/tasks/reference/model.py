@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from akv_rsi.tasks.agent import UNKNOWN, WordFormat, vocabulary
+from akv_rsi.tasks.agent import END, ROLES, UNKNOWN, WordFormat, vocabulary
 from akv_rsi.tasks.suites import BUILT_IN, load_suite
 from akv_rsi.tasks.suites.words import NOISE, VALUES
 from akv_rsi.tasks.suites.world import ScriptedSuite
@@ -15,6 +15,13 @@ TRAINED_SPAN = 512
 # A turn's new text and its answer must still fit behind what is kept.
 RELIABLE_SPAN = 448
 MODEL_DIR = Path(__file__).parent / "model"
+# What `WordFormat` does to each message, as transformers renders it. Tools are text of the suite.
+CHAT_TEMPLATE = f"""\
+{{%- for message in messages -%}}
+<{{{{ message.role }}}}> {{{{ message.content }}}} {END}{{{{ "\\n" }}}}
+{{%- endfor -%}}
+{{%- if add_generation_prompt -%}}{ROLES["assistant"]} {{% endif -%}}
+"""
 TEMPLATE_WORDS = """ready saved pending finished error needs repaired accepted closed not next note
 recap : , .""".split()
 
@@ -56,7 +63,8 @@ def tokenizer_file(words: dict[str, int]) -> dict[str, Any]:
 
 
 def save_tokenizer(folder: Path, words: dict[str, int]) -> None:
-    """Writes ``tokenizer.json`` and what transformers needs to open it."""
+    """Writes ``tokenizer.json`` and what transformers needs to open it and to render chats."""
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer_file(words), indent=1) + "\n")
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": UNKNOWN}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1) + "\n")
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)

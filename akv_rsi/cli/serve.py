@@ -1,0 +1,64 @@
+"""`akv-rsi serve`: an OpenAI-compatible server with cache engineering."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from akv_rsi.cli.names import policy_named
+from akv_rsi.config import EngineConfig
+from akv_rsi.server.limits import ServerConfig
+from akv_rsi.server.tenants import Tenants
+
+
+def serve(
+    *,
+    model: str = "reference",
+    host: str = "127.0.0.1",
+    port: int = 8100,
+    pages: int = 8192,
+    page_size: int = 16,
+    threads: int = 0,
+    api_keys: Path | None = None,
+    policy: str | None = None,
+    policy_seconds: float = 1.0,
+    keep_ephemeral_tags: bool = False,
+    answer_tokens: int = 512,
+    max_in_work: int = 256,
+    drain_seconds: int = 30,
+) -> None:
+    """Serve a model to OpenAI clients, with cache ops in requests or by a policy.
+
+    The server keeps no state that an answer depends on: each request brings the conversation and
+    all cache ops so far. See docs/server.md.
+
+    Args:
+        model: reference, a folder with a model, a .gguf file, or a hub id.
+        host: The address to listen on.
+        port: The port to listen on; 0 takes a free one.
+        pages: Pages of KV.
+        page_size: Tokens of a page.
+        threads: Threads of the engine; 0 leaves it to torch.
+        api_keys: A JSON file of tenants and the SHA-256 digests of their keys. Without it everyone
+            may ask.
+        policy: A policy of cache ops for requests that bring none, such as rolling_drop:keep=3, or
+            a file.
+        policy_seconds: How long one decision of the policy may take; past that it takes no part.
+        keep_ephemeral_tags: Leave the tags of ephemeral text in the prompt.
+        answer_tokens: The length of answers to requests that ask for none.
+        max_in_work: Requests that run or wait; more are turned away with 429.
+        drain_seconds: How long a shutdown waits for answers in work.
+    """
+    from akv_rsi.server.launch import launch
+
+    engine = EngineConfig(pages=pages, page_size=page_size, threads=threads)
+    config = replace(
+        ServerConfig(),
+        answer_tokens=answer_tokens,
+        max_in_work=max_in_work,
+        ephemeral_tags=keep_ephemeral_tags,
+        drain_seconds=drain_seconds,
+    )
+    tenants = Tenants.load(api_keys) if api_keys is not None else Tenants()
+    spec = policy_named(policy, oracle=False) if policy is not None else None
+    launch(model, engine, config, tenants, spec, policy_seconds, host, port)

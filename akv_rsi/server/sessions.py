@@ -1,0 +1,108 @@
+"""What became of a conversation's cache: the record behind ``GET /v1/sessions/{id}``.
+
+Conversations are known by how they open: the same opening of the same tenant is the same session,
+and its record is that of its latest request. Records are for people who look; no answer depends on
+them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from akv_rsi.policies.vocabulary import verb_lines
+from akv_rsi.server.planner import Plan
+from akv_rsi.server.prompt import Prompt
+from akv_rsi.types import Op, OpHistory, Repos
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The latest request of a conversation; ``plan`` is the server's policy's part in it."""
+
+    tenant: str
+    prompt: Prompt
+    history: OpHistory
+    plan: Plan | None
+    usage: dict[str, Any]
+
+
+class Sessions:
+    """The latest sessions, the least recently used one going first."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+
+    def put(self, name: str, session: Session) -> None:
+        """Records a request."""
+        self._sessions[name] = session
+        self._sessions.move_to_end(name)
+        while len(self._sessions) > self._capacity:
+            self._sessions.popitem(last=False)
+
+    def get(self, name: str, tenant: str) -> Session | None:
+        """The session, if it is that tenant's."""
+        found = self._sessions.get(name)
+        return found if found is not None and found.tenant == tenant else None
+
+
+def session_id(tenant: str, prompt: Prompt) -> str:
+    """The name of a conversation: a digest of its tenant and its opening."""
+    answers = prompt.answers
+    end = prompt.rendered.starts[answers[0]] if answers else prompt.length
+    name = tenant.encode()
+    opening = array("q", prompt.rendered.tokens[:end]).tobytes()
+    return hashlib.sha256(b"session %d %s " % (len(name), name) + opening).hexdigest()[:24]
+
+
+def described(name: str, session: Session, policy: str | None, source: str) -> dict[str, Any]:
+    """A session as JSON: its messages, and each op with the messages it touches and its origin."""
+    rendered = session.prompt.rendered
+    by_policy = set(session.plan.history) if session.plan is not None else set()
+    return {
+        "id": name,
+        "policy": policy,
+        "messages": [
+            {"index": i, "role": m.role, "tokens": list(rendered.span(i))}
+            for i, m in enumerate(session.prompt.messages)
+        ],
+        "ephemeral": [
+            {"message": m.message, "tokens": [m.start, m.end]} for m in session.prompt.marks
+        ],
+        "ops": [
+            _op(op, session.prompt) | _origin(op, op in by_policy, source) for op in session.history
+        ],
+        "policy_failures": [
+            {"call": call, "reason": why}
+            for call, why in (session.plan.failures if session.plan else ())
+        ],
+        "usage": session.usage,
+    }
+
+
+def _op(op: Op, prompt: Prompt) -> dict[str, Any]:
+    """An op, with the messages that it touches."""
+    out: dict[str, Any] = {"op": type(op).__name__.lower(), "boundary": op.boundary}
+    if isinstance(op, Repos):
+        return out
+    spans = [prompt.rendered.span(i) for i in range(len(prompt.messages))]
+    touched = [i for i, span in enumerate(spans) if _meets(span, op.ranges)]
+    return out | {"ranges": [list(r) for r in op.ranges], "messages": touched}
+
+
+def _meets(span: tuple[int, int], ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(start < span[1] and span[0] < end for start, end in ranges)
+
+
+def _origin(op: Op, by_policy: bool, source: str) -> dict[str, Any]:
+    """Whose op it is; of a policy's, the lines of its source that use this verb."""
+    if not by_policy:
+        return {"by": "request"}
+    lines = verb_lines(source, type(op).__name__.lower())
+    text = source.splitlines()
+    return {"by": "policy", "source": [{"line": n, "text": text[n - 1].strip()} for n in lines]}

@@ -1,0 +1,177 @@
+"""Requests as they come over the wire: OpenAI's fields, and ours.
+
+Unknown top-level fields are ignored, as clients send many; fields that would change the answer and
+that this server cannot honour are refused (`unsupported`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from akv_rsi.server.refusal import Refusal
+
+Index = Annotated[int, Field(ge=0)]
+Strings = Annotated[list[str], Field(max_length=16)]
+
+
+class TextPart(BaseModel):
+    """A part of a message's content; only text can be read."""
+
+    type: Literal["text", "input_text"]
+    text: str
+
+
+class Function(BaseModel):
+    """The function of a tool call; ``arguments`` are JSON as text."""
+
+    name: str
+    arguments: str = ""
+
+
+class ToolCall(BaseModel):
+    """A tool call of an assistant message."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class Message(BaseModel):
+    """One message of the conversation. ``is_error`` marks a tool's failure, for policies."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    is_error: bool = False
+
+    @property
+    def text(self) -> str:
+        """The content as one text."""
+        if isinstance(self.content, list):
+            return "".join(part.text for part in self.content)
+        return self.content or ""
+
+
+class CacheOp(BaseModel):
+    """One cache op: where it happens and what it is about.
+
+    It happens at token ``boundary``, or after message ``after``; it is about token ``ranges``, or
+    about whole ``messages``. A ``repos`` is about everything.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    op: Literal["drop", "restore", "refresh", "repos"]
+    boundary: Index | None = None
+    after: Index | None = None
+    ranges: list[tuple[Index, Index]] | None = None
+    messages: list[Index] | None = None
+
+
+class DropRule(BaseModel):
+    """What the server drops by itself before each call, but for the ``keep_last`` latest.
+
+    ``message_drop``: whole messages of ``role``. ``text_drop``: stretches of text from ``start`` to
+    ``end``. ``thinking_drop``: ``<think>`` to ``</think>`` in assistant messages.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["message_drop", "text_drop", "thinking_drop"]
+    keep_last: Annotated[int, Field(ge=0)] = 1
+    role: Literal["user", "assistant", "tool"] = "tool"
+    start: str | None = Field(default=None, min_length=1)
+    end: str | None = Field(default=None, min_length=1)
+
+
+class StreamOptions(BaseModel):
+    """``include_usage`` adds a last chunk with the usage."""
+
+    include_usage: bool = False
+
+
+class Asked(BaseModel):
+    """What chat and plain completions have in common."""
+
+    model: str | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    stop: str | Strings | None = None
+    seed: int | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    logprobs: bool | int | None = None
+    top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    cache_ops: list[CacheOp] | None = None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The stop strings; empty ones stop nothing."""
+        given = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return tuple(text for text in given if text)
+
+
+class ChatRequest(Asked):
+    """A call of ``/v1/chat/completions``."""
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    response_format: dict[str, Any] | None = None
+    top_logprobs: int | None = None
+    drop_message: dict[Index, list[Index]] | None = None
+    reposition: list[Index] | None = None
+    drop_rule: DropRule | list[DropRule] | None = None
+
+    @property
+    def rules(self) -> list[DropRule]:
+        """Its drop rules."""
+        if isinstance(self.drop_rule, DropRule):
+            return [self.drop_rule]
+        return self.drop_rule or []
+
+    @property
+    def has_ops(self) -> bool:
+        """Whether the client engineers its cache by itself."""
+        return bool(self.drop_message or self.reposition or self.drop_rule or self.cache_ops)
+
+
+class CompletionRequest(Asked):
+    """A call of ``/v1/completions``: a text, or its tokens."""
+
+    prompt: str | list[int] | list[str] | list[list[int]]
+    echo: bool = False
+    best_of: int | None = None
+    suffix: str | None = None
+
+
+def refuse_unsupported(asked: ChatRequest | CompletionRequest) -> None:
+    """Raises `Refusal` (400) for what would change the answer and cannot be honoured."""
+    fixed: dict[str, tuple[object, ...]] = {
+        "n": (None, 1),
+        "logprobs": (None, False),
+        "top_p": (None, 1),
+        "presence_penalty": (None, 0),
+        "frequency_penalty": (None, 0),
+        "logit_bias": (None, {}),
+    }
+    if isinstance(asked, ChatRequest):
+        fixed["tool_choice"] = (None, "auto", "none")
+        fixed["top_logprobs"] = (None, 0)
+        fixed["response_format"] = (None, {"type": "text"})
+    else:
+        fixed |= {"echo": (False,), "best_of": (None, 1), "suffix": (None, "")}
+    for name, allowed in fixed.items():
+        value = getattr(asked, name)
+        if not any(value == one for one in allowed):
+            raise Refusal(
+                400, f"{name}={value!r} is not supported by this server: leave it out", name
+            )

@@ -1,0 +1,153 @@
+"""Tenants: keys, limits, and caches that tell nothing about each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from serving import OPENING, Served, service, serving, turns
+
+from akv_rsi.errors import ConfigError
+from akv_rsi.server.limits import ServerConfig
+from akv_rsi.server.refusal import Refusal
+from akv_rsi.server.tenants import Gate, Tenants
+from akv_rsi.tasks.suites.words import VALUES
+
+CHAT = {"model": "reference", "temperature": 0, "max_tokens": 2}
+KEYS = {"ada": "key-of-ada", "bob": "key-of-bob"}
+TRIALS = 16
+
+
+def about(word: str) -> list[dict[str, Any]]:
+    """A conversation that differs from those about other words from its first token on."""
+    return [{"role": "user", "content": f"{word} " * 60}, *turns(6, word)[2:]]
+
+
+def key_file(folder: Path, **limits: int) -> Path:
+    file = folder / "keys.json"
+    digests = {name: hashlib.sha256(key.encode()).hexdigest() for name, key in KEYS.items()}
+    file.write_text(json.dumps({name: {"keys": [d], **limits} for name, d in digests.items()}))
+    return file
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    tenants = Tenants.load(key_file(tmp_path_factory.mktemp("keys"), max_context=2000))
+    with serving(service(tenants=tenants)) as served:
+        yield served
+
+
+def test_only_known_keys_are_let_in(locked: Served) -> None:
+    assert locked.client(KEYS["ada"]).chat.completions.create(messages=OPENING, **CHAT).choices
+    for key in ("wrong", KEYS["ada"] + "x"):
+        with pytest.raises(openai.AuthenticationError):
+            locked.client(key).chat.completions.create(messages=OPENING, **CHAT)
+        with pytest.raises(openai.AuthenticationError):
+            locked.client(key).models.list()
+    assert httpx2.get(f"{locked.url}/v1/models").status_code == 401
+    assert httpx2.get(f"{locked.url}/health").status_code == 200
+
+
+def test_a_prefix_of_another_tenant_is_never_found(locked: Served) -> None:
+    """What ada has cached costs bob as much as what nobody has: in tokens, and so in time."""
+    ada, bob = locked.client(KEYS["ada"]), locked.client(KEYS["bob"])
+    known, unknown = VALUES[:TRIALS], VALUES[TRIALS : 2 * TRIALS]
+    for word in known:
+        ada.chat.completions.create(messages=about(word), **CHAT)
+    spent: dict[str, list[float]] = {"known": [], "unknown": []}
+    # In turn, so that whatever else the machine does falls on both alike.
+    for pair in zip(known, unknown, strict=True):
+        for kind, word in zip(spent, pair, strict=True):
+            began = perf_counter()
+            answer = bob.chat.completions.create(messages=about(word), **CHAT)
+            spent[kind].append(perf_counter() - began)
+            assert answer.usage.prompt_tokens_details.cached_tokens == 0
+            assert answer.usage.prompt_tokens_details.matched_exact == 0
+    # A sign test: the known ones are not the faster ones more often than chance has it (p > .003).
+    faster = sum(k < u for k, u in zip(*spent.values(), strict=True))
+    assert 3 <= faster <= TRIALS - 3
+    own = ada.chat.completions.create(messages=about(known[0]), **CHAT)
+    assert own.usage.prompt_tokens_details.cached_tokens > 100
+
+
+def test_a_session_is_for_its_tenant_alone(locked: Served) -> None:
+    answer = locked.client(KEYS["ada"]).chat.completions.create(messages=OPENING, **CHAT)
+    url = f"{locked.url}/v1/sessions/{answer.model_extra['akv']['session']}"
+    assert httpx2.get(url, headers={"authorization": f"Bearer {KEYS['ada']}"}).status_code == 200
+    assert httpx2.get(url, headers={"authorization": f"Bearer {KEYS['bob']}"}).status_code == 404
+
+
+def test_a_context_beyond_the_tenant_s_is_refused(locked: Served) -> None:
+    long = [*OPENING, {"role": "user", "content": "key " * 2000}]
+    with pytest.raises(openai.BadRequestError, match="2000 tokens"):
+        locked.client(KEYS["ada"]).chat.completions.create(messages=long, **CHAT)
+
+
+def test_places_are_counted_per_tenant_and_in_all() -> None:
+    gate = Gate(Tenants({}, {}), most=65)
+    held = [gate.entered("ada") for _ in range(64)]
+    for place in held:
+        place.__enter__()
+    with pytest.raises(Refusal, match="64 requests") as told, gate.entered("ada"):
+        pass
+    assert told.value.status == 429
+    with gate.entered("bob"), pytest.raises(Refusal, match="full"), gate.entered("eve"):
+        pass
+    for place in held:
+        place.__exit__(None, None, None)
+    assert gate.inside == 0
+
+
+def test_a_full_server_says_429_and_when_to_come_back() -> None:
+    with serving(service(ServerConfig(max_in_work=1))) as served:
+        slow = served.client().chat.completions.create(
+            messages=OPENING, model="reference", max_tokens=400, temperature=2, stream=True,
+            extra_body={"stop": []},
+        )  # fmt: skip
+        with served.service.gate.entered("held"), pytest.raises(openai.RateLimitError) as told:
+            served.client().chat.completions.create(messages=OPENING, **CHAT)
+        assert told.value.response.headers["retry-after"] == "1"
+        slow.close()
+        served.balanced()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[]", "must hold"),
+        ("{", "must hold"),
+        ('{"ada": {}}', "must hold"),
+        ('{"ada": {"keys": ["key-of-ada"]}}', "never the key itself"),
+        ('{"ada": {"keys": [], "max": 1}}', "unknown TenantLimits keys: max"),
+        ('{"ada": {"keys": [], "max_in_work": 0}}', "max_in_work is 0"),
+        ('{"a": {"keys": ["%s"]}, "b": {"keys": ["%s"]}}' % ("0" * 64, "0" * 64), "in common"),
+    ],
+)
+def test_a_faulty_key_file_is_told(tmp_path: Path, content: str, says: str) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=says):
+        Tenants.load(file)
+
+
+def test_nothing_secret_is_logged(locked: Served, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        for key in (KEYS["ada"], "wrong-key"):
+            httpx2.post(
+                f"{locked.url}/v1/chat/completions?token=in-the-query",
+                json={"messages": [{"role": "user", "content": "my-secret"}], "temperature": 9},
+                headers={"authorization": f"Bearer {key}"},
+            )
+    told = "\n".join(
+        r.getMessage() for r in caplog.records if r.name.startswith(("uvicorn", "akv"))
+    )
+    for secret in (KEYS["ada"], "wrong-key", "my-secret", "in-the-query"):
+        assert secret not in told
