@@ -86,6 +86,11 @@ _COMMANDS = {
         "What each part of the search is worth, over seeds, at equal episodes.",
         "akv-rsi bench search --quick --seeds 3",
     ),
+    "bench serve": (
+        "akv_rsi.cli.bench_serve:bench_serve",
+        "Replay agents against a server: times, throughput, cost, hits and pages.",
+        "akv-rsi bench serve --concurrency 4 --runs 8",
+    ),
     "bench llm": (
         "akv_rsi.cli.bench_llm:bench_llm",
         "What a model's proposals are worth: how many differ, and the fate of each.",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.console import Console
@@ -25,6 +26,19 @@ from akv_rsi.tasks.summary import Row
 def print_json(value: Any) -> None:
     """``value`` as JSON on stdout."""
     print(json.dumps(value, indent=2, allow_nan=False))
+
+
+def listening(what: str, about: dict[str, Any], as_json: bool) -> Callable[[str], None]:
+    """Tells where a server listens: as JSON on stdout, or as a line on stderr."""
+
+    def tell(url: str) -> None:
+        if as_json:
+            print_json({"url": url, **about})
+            sys.stdout.flush()
+        else:
+            print(f"{what} on {url}", file=sys.stderr, flush=True)
+
+    return tell
 
 
 def rows_table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from akv_rsi.cli.names import policy_named
+from akv_rsi.cli.output import listening
 from akv_rsi.errors import ConfigError
 
 
@@ -15,6 +16,7 @@ def proxy(
     host: str = "127.0.0.1",
     port: int = 8101,
     drain_seconds: int = 30,
+    json: bool = False,
 ) -> None:
     """Add the cache ops of a policy to chat requests on their way to a server.
 
@@ -29,11 +31,14 @@ def proxy(
         host: The address to listen on.
         port: The port to listen on; 0 takes a free one.
         drain_seconds: How long a shutdown waits for answers in work.
+        json: Print where it listens as JSON, once it does.
     """
-    from akv_rsi.server.launch import launch_proxy
+    from akv_rsi.server.launch import open_proxy, run
 
     if not upstream.startswith(("http://", "https://")):
         raise ConfigError(f"{upstream!r} is no address: write http://HOST:PORT")
     spec = policy_named(policy, oracle=False)
     base = upstream.rstrip("/").removesuffix("/v1")
-    launch_proxy(spec, base, model, reliable_span, host, port, drain_seconds)
+    app = open_proxy(spec, base, model, reliable_span)
+    told = listening("passing on", {"upstream": base, "policy": policy}, json)
+    run(app, host, port, drain_seconds, told)

@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from akv_rsi.cli.names import policy_named
+from akv_rsi.cli.output import listening
 from akv_rsi.config import EngineConfig
+from akv_rsi.policies.executor import Limits
 from akv_rsi.server.limits import ServerConfig
 from akv_rsi.server.tenants import Tenants
 
@@ -26,6 +28,7 @@ def serve(
     answer_tokens: int = 512,
     max_in_work: int = 256,
     drain_seconds: int = 30,
+    json: bool = False,
 ) -> None:
     """Serve a model to OpenAI clients, with cache ops in requests or by a policy.
 
@@ -48,8 +51,10 @@ def serve(
         answer_tokens: The length of answers to requests that ask for none.
         max_in_work: Requests that run or wait; more are turned away with 429.
         drain_seconds: How long a shutdown waits for answers in work.
+        json: Print where it listens as JSON, once it does.
     """
-    from akv_rsi.server.launch import launch
+    from akv_rsi.server.app import build_app
+    from akv_rsi.server.launch import open_service, run
 
     engine = EngineConfig(pages=pages, page_size=page_size, threads=threads)
     config = replace(
@@ -61,4 +66,7 @@ def serve(
     )
     tenants = Tenants.load(api_keys) if api_keys is not None else Tenants()
     spec = policy_named(policy, oracle=False) if policy is not None else None
-    launch(model, engine, config, tenants, spec, policy_seconds, host, port)
+    limits = replace(Limits(), seconds=policy_seconds)
+    service = open_service(model, engine, config, tenants, spec, limits)
+    told = listening("serving", {"model": model, "policy": policy}, json)
+    run(build_app(service), host, port, drain_seconds, told)

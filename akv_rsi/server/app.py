@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from akv_rsi.errors import AkvError
+from akv_rsi.server.bounds import BodyLimit
 from akv_rsi.server.chat import respond
 from akv_rsi.server.refusal import ErrorBody, Refusal, refusal_of, response_of
 from akv_rsi.server.service import Service
@@ -45,9 +46,9 @@ def build_app(service: Service) -> FastAPI:
         title="akv-rsi",
         description="A stateless, OpenAI-compatible server with cache engineering.",
         lifespan=lifespan,
-        max_body_size=service.config.max_body,
         responses=_ERRORS,
     )
+    app.add_middleware(BodyLimit, most=service.config.max_body)
     app.add_middleware(_Counted, service=service)
     _catch(app)
     _openai(app, service)
@@ -101,9 +102,10 @@ def _about(app: FastAPI, service: Service) -> None:
         return described(session, found, name, source)
 
     @app.get("/health")
-    async def health() -> dict[str, str]:
-        if service.runner.failed is not None:
-            raise Refusal(503, service.runner.failed)
+    async def health(deep: bool = False) -> dict[str, str]:
+        wrong = service.runner.failed or (await service.runner.check() if deep else None)
+        if wrong is not None:
+            raise Refusal(503, wrong)
         return {"status": "ok", "model": service.name}
 
     @app.get("/metrics", response_class=PlainTextResponse)

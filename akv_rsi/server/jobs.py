@@ -165,6 +165,7 @@ class Jobs:
             temperature=_temperature(asked.temperature),
             seed=seed,
             tenant=tenant,
+            salt=asked.cache_salt,
         )
         return replace(job, request=request)
 

@@ -27,6 +27,7 @@ _ENGINE = {
     "passes": "forward passes",
     "evicted_pages": "pages taken from the least recently used paths",
     "dropped_pages": "pages taken from what nobody reads any more",
+    "relocated": "tokens moved out of mostly dead pages",
     "preemptions": "requests that had to wait again for room",
 }
 

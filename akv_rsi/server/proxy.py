@@ -20,7 +20,6 @@ from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -29,6 +28,7 @@ from akv_rsi.errors import AkvError, ConfigError
 from akv_rsi.policies.open import open_policy
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.policies.wire import Payload, check_client, prepare_by
+from akv_rsi.server.bounds import BodyLimit
 from akv_rsi.server.refusal import Refusal, body_of
 from akv_rsi.server.wire import ChatRequest
 from akv_rsi.tasks.template import ChatTemplate
@@ -141,7 +141,7 @@ def build_proxy(upstream: str, ops: OpsWriter, max_body: int) -> Starlette:
         routes=[Route("/{path:path}", forward, methods=_METHODS)],
         lifespan=lifespan,
         exception_handlers={HTTPException: refused},
-        middleware=[Middleware(RequestBodyLimitMiddleware, max_body_size=max_body)],
+        middleware=[Middleware(BodyLimit, most=max_body)],
     )
 
 

@@ -84,9 +84,16 @@ class Runner:
         """Forgets a request; nothing follows. No-op once it is done."""
         self._inbox.put(lambda: self._cancel(ticket))
 
-    def check(self, done: Callable[[BaseException | None], None]) -> None:
-        """Has the engine assert its invariants; ``done`` is told, in its thread, what failed."""
-        self._inbox.put(lambda: done(_raised(self._engine.check)))
+    async def check(self) -> str | None:
+        """Which of its invariants the engine finds broken, between two passes; None if none is."""
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[str | None] = loop.create_future()
+
+        def look() -> None:
+            loop.call_soon_threadsafe(found.set_result, self._broken())
+
+        self._inbox.put(look)
+        return await found
 
     def _run(self) -> None:
         while not self._closing:
@@ -147,10 +154,9 @@ class Runner:
         for ticket in tickets:
             ticket.tell(EngineError(reason))
 
-
-def _raised(action: Callable[[], None]) -> BaseException | None:
-    try:
-        action()
-    except AssertionError as error:
-        return error
-    return None
+    def _broken(self) -> str | None:
+        try:
+            self._engine.check()
+        except AssertionError as error:
+            return f"the engine's accounts do not balance: {error}"
+        return None

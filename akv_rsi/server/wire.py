@@ -94,7 +94,7 @@ class StreamOptions(BaseModel):
 
 
 class Asked(BaseModel):
-    """What chat and plain completions have in common."""
+    """What chat and plain completions have in common; ``cache_salt`` divides a tenant's cache."""
 
     model: str | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -110,6 +110,7 @@ class Asked(BaseModel):
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     cache_ops: list[CacheOp] | None = None
+    cache_salt: str = ""
 
     @property
     def stops(self) -> tuple[str, ...]:

@@ -18,7 +18,17 @@ from akv_rsi.search.config import QUICK, SearchConfig
 from akv_rsi.search.loop import run as run_search
 from akv_rsi.search.store import Store
 
-COMMANDS = ("search", "eval", "critique", "export", "runs list", "runs show", "doctor")
+COMMANDS = (
+    "search",
+    "eval",
+    "critique",
+    "export",
+    "runs list",
+    "runs show",
+    "doctor",
+    "serve",
+    "proxy",
+)
 SMALL = {**QUICK, "train": 6, "validation": 6, "test": 6, "episodes": 36, "rungs": (3, 6)}
 SMALL |= {"width": 3, "recordings": 2, "overdraw": 2, "warmup": 1}
 

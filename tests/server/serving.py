@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import httpx2
 import openai
 
 from akv_rsi.config import EngineConfig
@@ -36,17 +37,20 @@ OPENING = [
 class Served(NamedTuple):
     service: Service
     url: str
+    clients: dict[str, openai.OpenAI]
 
     def client(self, key: str = "none") -> openai.OpenAI:
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=120)
+        if key not in self.clients:
+            self.clients[key] = openai.OpenAI(
+                base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=120
+            )
+        return self.clients[key]
 
     def balanced(self) -> None:
         """Once nothing is in work, every page is free or cached, and no count is off."""
         wait_until(lambda: self.service.gate.inside == 0 and self.service.runner.in_work == 0)
-        told: list[BaseException | None] = []
-        self.service.runner.check(told.append)
-        wait_until(lambda: bool(told))
-        assert told == [None]
+        answer = httpx2.get(f"{self.url}/health?deep=true")
+        assert answer.status_code == 200, answer.text
 
 
 @lru_cache
@@ -71,14 +75,26 @@ def service(
 
 @contextmanager
 def serving(made: Service) -> Iterator[Served]:
-    server = host(build_app(made), drain_seconds=5)
+    with running(build_app(made)) as url:
+        served = Served(made, url, {})
+        yield served
+    for client in served.clients.values():
+        client.close()
+
+
+@contextmanager
+def running(app: Any) -> Iterator[str]:
+    """An application on a loopback port of its own."""
+    server = host(app, drain_seconds=60)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         wait_until(lambda: server.started or not thread.is_alive())
-        yield Served(made, f"http://127.0.0.1:{listener.getsockname()[1]}")
-        server.should_exit = True
-        thread.join(30)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(90)
     assert not thread.is_alive()
 
 

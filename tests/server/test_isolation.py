@@ -24,6 +24,7 @@ from akv_rsi.tasks.suites.words import VALUES
 CHAT = {"model": "reference", "temperature": 0, "max_tokens": 2}
 KEYS = {"ada": "key-of-ada", "bob": "key-of-bob"}
 TRIALS = 16
+SHARED = json.dumps({name: {"keys": ["0" * 64]} for name in KEYS})
 
 
 def about(word: str) -> list[dict[str, Any]]:
@@ -64,13 +65,15 @@ def test_a_prefix_of_another_tenant_is_never_found(locked: Served) -> None:
         ada.chat.completions.create(messages=about(word), **CHAT)
     spent: dict[str, list[float]] = {"known": [], "unknown": []}
     # In turn, so that whatever else the machine does falls on both alike.
-    for pair in zip(known, unknown, strict=True):
-        for kind, word in zip(spent, pair, strict=True):
+    for trial, pair in enumerate(zip(known, unknown, strict=True)):
+        order = zip(spent, pair, strict=True)
+        for kind, word in order if trial % 2 else reversed(list(order)):
             began = perf_counter()
             answer = bob.chat.completions.create(messages=about(word), **CHAT)
             spent[kind].append(perf_counter() - began)
-            assert answer.usage.prompt_tokens_details.cached_tokens == 0
-            assert answer.usage.prompt_tokens_details.matched_exact == 0
+            # From bob's second conversation on, the header token of the first is his own.
+            assert answer.usage.prompt_tokens_details.cached_tokens <= 1
+            assert answer.usage.prompt_tokens_details.matched_exact <= 1
     # A sign test: the known ones are not the faster ones more often than chance has it (p > .003).
     faster = sum(k < u for k, u in zip(*spent.values(), strict=True))
     assert 3 <= faster <= TRIALS - 3
@@ -112,7 +115,7 @@ def test_a_full_server_says_429_and_when_to_come_back() -> None:
             messages=OPENING, model="reference", max_tokens=400, temperature=2, stream=True,
             extra_body={"stop": []},
         )  # fmt: skip
-        with served.service.gate.entered("held"), pytest.raises(openai.RateLimitError) as told:
+        with pytest.raises(openai.RateLimitError) as told:
             served.client().chat.completions.create(messages=OPENING, **CHAT)
         assert told.value.response.headers["retry-after"] == "1"
         slow.close()
@@ -128,7 +131,7 @@ def test_a_full_server_says_429_and_when_to_come_back() -> None:
         ('{"ada": {"keys": ["key-of-ada"]}}', "never the key itself"),
         ('{"ada": {"keys": [], "max": 1}}', "unknown TenantLimits keys: max"),
         ('{"ada": {"keys": [], "max_in_work": 0}}', "max_in_work is 0"),
-        ('{"a": {"keys": ["%s"]}, "b": {"keys": ["%s"]}}' % ("0" * 64, "0" * 64), "in common"),
+        (SHARED, "in common"),
     ],
 )
 def test_a_faulty_key_file_is_told(tmp_path: Path, content: str, says: str) -> None:

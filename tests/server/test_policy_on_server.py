@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import httpx2
 import pytest
 from serving import OPENING, Served, service, serving, turns
@@ -61,9 +63,7 @@ def test_a_plan_is_the_same_from_memory_and_afresh(idle: Service) -> None:
     grown, fresh = planner(), planner()
     plans = [plan(grown, count) for count in range(1, 6)]
     assert plan(fresh, 5) == plans[-1]
-    assert all(
-        later[: len(earlier)] == earlier for earlier, later in zip(plans, plans[1:], strict=False)
-    )
+    assert all(later[: len(earlier)] == earlier for earlier, later in itertools.pairwise(plans))
     assert sum(isinstance(op, Drop) for group in plans[-1] for op in group) >= 3
     grown.close()
     fresh.close()

@@ -1,0 +1,108 @@
+"""`akv-rsi bench serve`: agents at a server, at growing concurrency, under several policies."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from akv_rsi.cli.names import policy_named
+from akv_rsi.cli.output import print_json
+from akv_rsi.config import EngineConfig
+from akv_rsi.errors import ConfigError
+from akv_rsi.policies import library
+from akv_rsi.server.limits import ServerConfig
+from akv_rsi.server.tenants import Tenants
+from akv_rsi.tasks.cost import PriceModel, load_prices
+from akv_rsi.tasks.load import find_span
+from akv_rsi.tasks.reference.model import load_reference
+from akv_rsi.tasks.script import demonstrate
+from akv_rsi.tasks.suites import load_suite, task_refs
+from akv_rsi.types import Trajectory
+
+POLICIES = ("full", "truncate", "trim", "summarise", "rolling_drop_refresh:keep=3")
+MAX_TURNS = 200
+
+
+def bench_serve(
+    *,
+    model: str = "reference",
+    suite: tuple[str, ...] = ("repo", "web", "tools"),
+    policy: tuple[str, ...] = POLICIES,
+    concurrency: tuple[int, ...] = (1, 4, 16),
+    runs: int = 16,
+    pages: int = 8192,
+    delay: float = 0.05,
+    prices: str = "claude",
+    json: bool = False,
+) -> None:
+    """Replay agent trajectories against a server: times, throughput, cost, hits and pages.
+
+    Args:
+        model: reference, a folder with a model, a .gguf file, or a hub id.
+        suite: Whose experts' trajectories are replayed; may be repeated.
+        policy: A policy or text-editing baseline; may be repeated.
+        concurrency: How many agents at once; may be repeated.
+        runs: How many trajectories in each measurement.
+        pages: Pages of KV.
+        delay: Seconds a tool takes.
+        prices: claude, deepseek, gpt, gpu, or a .json file.
+        json: Print the result as JSON.
+    """
+    from akv_rsi.server.bench import Setting, measure
+    from akv_rsi.server.launch import open_service
+
+    if runs < 1 or any(count < 1 for count in concurrency):
+        raise ConfigError("runs and concurrency must be at least 1")
+    tariff, setting = load_prices(prices), Setting(find_span(model)[1], delay=delay)
+    trajectories = _trajectories(suite, runs, tariff)
+    rows: list[dict[str, Any]] = []
+    for name in policy:
+        spec = policy_named(name, oracle=False)
+        editor = library.editor(spec.name, **dict(spec.tunables)) if spec.kind == "editor" else None
+        for count in concurrency:
+            service = open_service(
+                model,
+                EngineConfig(pages=pages),
+                ServerConfig(),
+                Tenants(),
+                None if editor is not None else spec,
+            )
+            told = asyncio.run(
+                measure(service, pages, trajectories, count, setting, tariff, editor)
+            )
+            rows.append({"policy": name, "concurrency": count, **told})
+    if json:
+        print_json({"model": model, "runs": runs, "pages": pages, "prices": prices, "rows": rows})
+    else:
+        Console().print(_table(rows))
+
+
+def _trajectories(suites: tuple[str, ...], runs: int, prices: PriceModel) -> list[Trajectory]:
+    """What the experts of train tasks did."""
+    chat = load_reference()[1]
+    made = [
+        demonstrate(
+            f"{ref.suite}-{ref.seed}",
+            load_suite(ref.suite).environment(ref.seed),
+            chat,
+            prices,
+            MAX_TURNS,
+        )
+        for ref in task_refs(suites, "train", runs)
+    ]
+    found = [trajectory for trajectory in made if trajectory is not None]
+    if not found:
+        raise ConfigError(f"the suites {', '.join(suites)} have no experts to replay")
+    return found
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table()
+    for name in rows[0]:
+        table.add_column(name.replace("_", " "), justify="left" if name == "policy" else "right")
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    return table

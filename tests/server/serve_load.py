@@ -1,0 +1,209 @@
+"""Load and faults against a real `akv-rsi serve` process, on a loopback port.
+
+    python tests/server/serve_load.py --clients 200 --seconds 300
+
+Each client is an agent: it resends its growing conversation with its cumulative ops. The pool holds
+a part of the working set. Some clients vanish in mid-stream, the server is killed (-9) half-way and
+started again, and clients resend. At the end nothing is in work and the pool's accounts balance.
+Prints one JSON object; exits with 1 when an answer was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+CALLS, CONTEXT, PAGE = 12, 160, 16
+WORDS = "ready saved pending finished error needs repaired accepted closed not next note".split()
+
+
+class Load:
+    def __init__(self, clients: int, seconds: float, share: float, seed: int) -> None:
+        self.clients, self.seconds, self.seed = clients, seconds, seed
+        self.pages = max(64, int(share * clients * CONTEXT / PAGE))
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.seen: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.ttft: list[float] = []
+        self.memory: list[int] = []
+        self.server = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        command = [Path(sys.executable).with_name("akv-rsi"), "serve", "--port", str(self.port)]
+        return subprocess.Popen([*command, "--pages", str(self.pages), "--threads", "1"])
+
+    async def ready(self) -> None:
+        async with httpx2.AsyncClient() as client:
+            while True:
+                try:
+                    if (await client.get(f"{self.url}/health")).status_code == 200:
+                        return
+                except httpx2.TransportError:
+                    await asyncio.sleep(0.2)
+
+    async def agent(self, number: int, until: float) -> None:
+        rng, run = random.Random(self.seed * 1000 + number), 0
+        async with httpx2.AsyncClient(timeout=120) as client:
+            while time.monotonic() < until:
+                await self.conversation(client, rng, f"{number} {run}", until)
+                run += 1
+
+    async def conversation(
+        self, client: httpx2.AsyncClient, rng: random.Random, name: str, until: float
+    ) -> None:
+        messages: list[dict[str, Any]] = [
+            {"role": "user", "content": " ".join(rng.choices(WORDS, k=8))}
+        ]
+        drops: dict[str, list[int]] = {}
+        for call in range(CALLS):
+            if time.monotonic() > until:
+                return
+            if call > 2:
+                drops[str(2 * call - 1)] = [2 * call - 4]
+            body = {"messages": messages, "drop_message": drops, "max_tokens": 8, "seed": call}
+            answer = await self.ask(client, rng, body, until)
+            if answer is None:
+                return
+            messages.append({"role": "assistant", "content": answer})
+            messages.append({"role": "tool", "content": " ".join(rng.choices(WORDS, k=6))})
+
+    async def ask(
+        self, client: httpx2.AsyncClient, rng: random.Random, body: dict[str, Any], until: float
+    ) -> str | None:
+        """The answer's text; resent until it comes. None when the client vanishes."""
+        vanishes = rng.random() < 0.05
+        while time.monotonic() < until:
+            try:
+                return await self.stream(client, body, vanishes)
+            except httpx2.TransportError:
+                self.seen["resent"] += 1
+                await asyncio.sleep(0.5)
+            except _Busy:
+                await asyncio.sleep(rng.uniform(0.2, 1.0))
+        return None
+
+    async def stream(
+        self, client: httpx2.AsyncClient, body: dict[str, Any], vanishes: bool
+    ) -> str | None:
+        began, text, ended = time.monotonic(), "", False
+        asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        async with client.stream("POST", f"{self.url}/v1/chat/completions", json=asked) as answer:
+            self.seen[str(answer.status_code)] += 1
+            if answer.status_code == 429:
+                raise _Busy
+            if answer.status_code != 200:
+                self.wrong.append((await answer.aread()).decode()[:200])
+                return None
+            async for line in answer.aiter_lines():
+                if not line.startswith("data: ") or line == "data: [DONE]":
+                    continue
+                chunk = json.loads(line[6:])
+                if "error" in chunk:
+                    raise httpx2.RemoteProtocolError(chunk["error"]["message"])
+                if not text:
+                    self.ttft.append(time.monotonic() - began)
+                if chunk["choices"]:
+                    text += chunk["choices"][0]["delta"].get("content") or ""
+                    ended = ended or chunk["choices"][0]["finish_reason"] is not None
+                else:
+                    self.check(chunk["usage"], body)
+                if vanishes and text:
+                    self.seen["vanished"] += 1
+                    return None
+        if not ended:
+            raise httpx2.RemoteProtocolError("the stream broke off")
+        return text
+
+    def check(self, usage: dict[str, Any], body: dict[str, Any]) -> None:
+        skipped = usage["prompt_tokens_details"]["drop_skipped_tokens"]
+        # Each dropped tool result has six words, a header and an end marker.
+        if skipped != 8 * len(body["drop_message"]):
+            self.wrong.append(f"{skipped} tokens skipped by {len(body['drop_message'])} drops")
+
+    async def faults(self, until: float) -> None:
+        await asyncio.sleep(self.seconds / 2)
+        self.server.send_signal(signal.SIGKILL)
+        self.server.wait()
+        self.server = self.start()
+        await self.ready()
+        while time.monotonic() < until:
+            status = Path(f"/proc/{self.server.pid}/status").read_text()
+            self.memory.append(int(status.split("VmRSS:")[1].split()[0]) // 1024)
+            await asyncio.sleep(1)
+
+    async def run(self) -> dict[str, Any]:
+        await self.ready()
+        until = time.monotonic() + self.seconds
+        agents = [self.agent(number, until) for number in range(self.clients)]
+        await asyncio.gather(self.faults(until), *agents)
+        async with httpx2.AsyncClient(timeout=60) as client:
+            while True:
+                page = (await client.get(f"{self.url}/metrics")).text
+                gauges = dict(line.rsplit(" ", 1) for line in page.splitlines() if line[0] != "#")
+                if (
+                    float(gauges["akv_requests_in_work"])
+                    == float(gauges["akv_engine_in_work"])
+                    == 0
+                ):
+                    break
+                await asyncio.sleep(0.2)
+            deep = await client.get(f"{self.url}/health?deep=true")
+        self.server.send_signal(signal.SIGTERM)
+        exit_code = self.server.wait(60)
+        if deep.status_code != 200 or exit_code not in (0, -signal.SIGTERM):
+            self.wrong.append(f"health {deep.text}, exit code {exit_code}")
+        names = (
+            "evicted_pages",
+            "recovered_tokens",
+            "preemptions",
+            "cached_tokens",
+            "prompt_tokens",
+        )
+        ttft = sorted(self.ttft)
+        return {
+            "clients": self.clients,
+            "seconds": self.seconds,
+            "pages": self.pages,
+            "answers": dict(self.seen),
+            "wrong": self.wrong[:10],
+            "ttft_p50_p95": [round(ttft[int(len(ttft) * q)], 3) for q in (0.5, 0.95)],
+            "rss_mib": [self.memory[len(self.memory) // 4], self.memory[-1]] if self.memory else [],
+            "engine": {n: float(gauges[f"akv_engine_{n}_total"]) for n in names},
+        }
+
+
+class _Busy(Exception):
+    pass
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--share", type=float, default=0.6, help="of the working set, in pages")
+    parser.add_argument("--seed", type=int, default=0)
+    load = Load(**vars(parser.parse_args()))
+    try:
+        outcome = asyncio.run(load.run())
+    finally:
+        load.server.kill()
+    print(json.dumps(outcome, indent=1))
+    return 1 if outcome["wrong"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
