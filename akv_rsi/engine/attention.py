@@ -61,7 +61,8 @@ class Segment:
     """Rows ``[start, stop)`` of a pass and the keys they read.
 
     Row ``r`` sees the first ``limits[r - start]`` keys; ``queries`` are the rows' positions.
-    ``source`` names a working set and the row in it that holds these keys.
+    ``source`` names a working set and the row in it that holds these keys. To ``mass`` ``[keys]``,
+    where given, the last row's attention is added, over all layers and heads.
     """
 
     start: int
@@ -70,6 +71,7 @@ class Segment:
     limits: Ints
     queries: Ints
     source: tuple[Source, int] | None = None
+    mass: Tensor | None = None
     _blocks: list[tuple[int, int, int]] = field(init=False)
     _index: Tensor | None = None
     _bias: dict[tuple[int, int | None], Tensor | None] = field(default_factory=dict)
@@ -97,6 +99,8 @@ class Segment:
             scores = self._scores(query[first:last], keys[:, :seen], runs, rotary, call)
             bias = self._row_bias(first, last, seen, call.window)
             weights = weigh(scores, bias, sinks, call)
+            if self.mass is not None and last == self.stop:
+                self.mass[:seen] += weights[:, -1].sum((0, 1), dtype=torch.float32)
             mixed = torch.bmm(weights.view(heads, -1, seen), values[:, :seen])
             out[first:last] = by_row(mixed, last - first)
 

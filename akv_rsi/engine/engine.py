@@ -83,6 +83,8 @@ class Engine:
         try:
             if request.max_new_tokens < 1:
                 raise EngineError("max_new_tokens must be at least 1")
+            if request.attention and self._pool.device.type != "cpu":
+                raise EngineError("attention is measured on a processor only: ask for none here")
             sequence = self._sequence(number, request)
         except (OpError, EngineError) as error:
             raise type(error)(f"request {number}: {error}") from None

@@ -17,6 +17,9 @@ class Request:
     not be dropped. ``temperature`` 0 is greedy; otherwise ``seed`` makes sampling repeatable,
     whatever else runs in the batch. Cached KV is shared only within ``tenant``, which the serving
     side sets, and ``salt``, which its client may choose.
+
+    ``attention`` names ranges of the prompt whose share of attention is wanted: it costs the
+    request its place among those that decode from dense copies.
     """
 
     tokens: Sequence[int]
@@ -27,6 +30,7 @@ class Request:
     seed: int = 0
     pinned: tuple[Range, ...] = ()
     tenant: str = ""
+    attention: tuple[Range, ...] = ()
     salt: str = ""
 
 
@@ -40,6 +44,9 @@ class Completion:
     ``matched_exact`` prompt tokens were found in the cache as they are needed, and
     ``matched_retrigger`` behind them at other positions only (in copy mode). Times are seconds:
     ``ttft`` from submission to the first token, ``itl`` the mean gap between later ones.
+
+    ``attention`` holds, for each range the request named, the share of attention that the sampled
+    tokens' queries gave it, over all layers and heads.
     """
 
     tokens: tuple[int, ...]
@@ -54,6 +61,7 @@ class Completion:
     matched_retrigger: int = 0
     recovered: int = 0
     restored: int = 0
+    attention: tuple[float, ...] = ()
 
 
 @dataclass(slots=True)

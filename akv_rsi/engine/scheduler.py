@@ -102,7 +102,10 @@ class Scheduler:
             if whole:
                 batch.keep([row for part in rows for row in range(part.start, part.stop)])
             if rows and sequence.complete:
-                complete.append((sequence, batch.segments[-1]))
+                if sequence.request.attention:
+                    sequence.watch(batch.segments[-1])
+                else:
+                    complete.append((sequence, batch.segments[-1]))
                 wanted.append(sequence)
                 if not whole:
                     batch.keep([rows[-1].stop - 1])

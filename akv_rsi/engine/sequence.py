@@ -11,6 +11,10 @@ from __future__ import annotations
 
 from time import perf_counter
 
+import numpy as np
+import torch
+
+from akv_rsi.engine.attention import Segment
 from akv_rsi.engine.cache import Cache
 from akv_rsi.engine.pool import Lease
 from akv_rsi.engine.request import Completion, Request
@@ -31,6 +35,8 @@ class Sequence(Walk):
         self.sampling = Sampling(request.temperature, request.seed)
         self._started = perf_counter()
         self._first_token = self._last_token = 0.0
+        self._watched: Segment | None = None
+        self._mass = np.zeros(len(self.tokens) if request.attention else 0)
 
     @property
     def output(self) -> tuple[int, ...]:
@@ -96,8 +102,16 @@ class Sequence(Walk):
         self.view.append(slots)
         return int(self.tokens[self.known - 1]), position, int(slots[0])
 
+    def watch(self, segment: Segment) -> None:
+        """Has the attention of the last row of ``segment`` measured, which samples a token."""
+        segment.mass = torch.zeros(len(segment.keys.tokens))
+        self._watched = segment
+
     def push(self, token: int) -> bool:
         """Takes a sampled token; whether the request is finished with it."""
+        if self._watched is not None and self._watched.mass is not None:
+            self._mass[self._watched.keys.tokens] += self._watched.mass.numpy()
+            self._watched = None
         self._last_token = perf_counter()
         if self.known == self.prompt:
             self._first_token = self._last_token
@@ -136,7 +150,12 @@ class Sequence(Walk):
             matched_retrigger=tally.retriggered,
             recovered=tally.recovered,
             restored=tally.restored,
+            attention=tuple(self._share(start, end) for start, end in self.request.attention),
         )
+
+    def _share(self, start: int, end: int) -> float:
+        """The part of the measured attention that tokens ``[start, end)`` got."""
+        return float(self._mass[start:end].sum() / self._mass.sum())
 
     def _retire(self) -> None:
         """Reads nothing any more."""
