@@ -16,12 +16,14 @@ from akv_rsi.config import EngineConfig
 from akv_rsi.errors import PolicyError
 from akv_rsi.policies import library
 from akv_rsi.policies.spec import PolicySpec
+from akv_rsi.policies.vocabulary import capabilities_of
 from akv_rsi.tasks.cost import load_prices
 from akv_rsi.tasks.episode import Episode, Split, TaskRef
 from akv_rsi.tasks.evaluator import Evaluator, EvaluatorConfig
 from akv_rsi.tasks.load import find_model, load_agent
 from akv_rsi.tasks.suites import BUILT_IN, load_suite, task_refs
 from akv_rsi.tasks.summary import Row, engine_figures, summarise
+from akv_rsi.types import Trajectory
 
 FULL = library.spec("full")
 TASKS = 96
@@ -99,10 +101,7 @@ def _run(
     scripts = [script for script in evaluator.scripts(refs) if script is not None]
     distinct = {spec.id: spec for spec in (FULL, *named.values())}
     # Replays come first: what is wrong with a policy shows there before any model runs.
-    fixed = {
-        id_: sum(replay.cost for replay in evaluator.replay_cost(spec, scripts))
-        for id_, spec in distinct.items()
-    }
+    fixed = {id_: _fixed_cost(evaluator, spec, scripts) for id_, spec in distinct.items()}
     bars.begin("episodes", len(distinct) * len(refs))
     # A cohort for each policy, as in a search's sealed test: so its row is repeated exactly.
     rows = {id_: evaluator.run([spec], refs, keep=True)[0] for id_, spec in distinct.items()}
@@ -118,16 +117,27 @@ def _run(
     ]
 
 
+def _fixed_cost(
+    evaluator: Evaluator, spec: PolicySpec, scripts: Sequence[Trajectory]
+) -> float | None:
+    """Its cost on the experts' actions; None where it decides by what only a run can measure."""
+    if "attention" in capabilities_of(spec.source):
+        return None
+    return sum(replay.cost for replay in evaluator.replay_cost(spec, scripts))
+
+
 def _row(
     evaluator: Evaluator,
     ours: Sequence[Episode],
     full: Sequence[Episode],
-    fixed: tuple[float, float],
+    fixed: tuple[float | None, float | None],
     seed: int,
 ) -> Row | None:
     if any(e.policy == ORACLE.id and e.outcome == "infrastructure" for e in ours):
         return None
-    return summarise(ours, full, evaluator.prices, seed, fixed if fixed[1] else None)
+    ours_fixed, full_fixed = fixed
+    both = (ours_fixed, full_fixed) if ours_fixed is not None and full_fixed else None
+    return summarise(ours, full, evaluator.prices, seed, both)
 
 
 def _evaluator(

@@ -24,7 +24,7 @@ def policy_named(name: str, oracle: bool = True) -> PolicySpec:
     """
     base, _, rest = name.partition(":")
     values = dict(_assignment(part) for part in rest.split(",")) if rest else {}
-    if base in library.names():
+    if base in (*library.names(), *library.MEASURED):
         return library.spec(base, **values)
     if oracle and base == ORACLE.name and not values:
         return ORACLE

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from akv_rsi.engine.request import Completion, Request
 from akv_rsi.errors import ContextLimit, PolicyError, TaskError
 from akv_rsi.policies.spec import PolicySpec
+from akv_rsi.policies.vocabulary import capabilities_of
 from akv_rsi.tasks.bench import Bench, Generates
 from akv_rsi.tasks.conversation import Conversation
 from akv_rsi.tasks.decide import Choice, Decide, open_decider
@@ -173,7 +174,9 @@ def _episode(
     """One episode of the cohort."""
     chat = bench.agent.chat
     name = f"{task.suite}/{task.seed}"
-    transcript = Transcript(name, bench.prices, chat.reliable_span, bench.budget)
+    transcript = Transcript(
+        name, bench.prices, chat.reliable_span, bench.budget, _reads_attention(spec)
+    )
     measured: list[Measured] = []
     script = None
     try:
@@ -201,6 +204,13 @@ def _episode(
         trajectory=transcript.trajectory(spec.name) if keep else None,
         measured=tuple(measured) if keep else (),
     )
+
+
+def _reads_attention(spec: PolicySpec) -> bool:
+    try:
+        return "attention" in capabilities_of(spec.source)
+    except PolicyError:  # its first decision tells why
+        return False
 
 
 def _metered(calls: Play, measured: list[Measured]) -> Play:

@@ -12,7 +12,7 @@ from akv_rsi.policies.editor import Edit
 from akv_rsi.tasks.agent import ChatFormat
 from akv_rsi.tasks.environment import Message, Observation
 from akv_rsi.tasks.transcript import Transcript
-from akv_rsi.types import Op
+from akv_rsi.types import Op, Range
 
 
 class Conversation:
@@ -47,11 +47,14 @@ class Conversation:
             max_new_tokens=self._chat.max_new_tokens,
             stop=self._chat.stop,
             pinned=self.transcript.pinned,
+            attention=self._segments() if self.transcript.measures else (),
         )
 
     def answer(self, completion: Completion) -> str:
         """Takes the model's answer to the last request; returns its text."""
         output = completion.tokens
+        if self.transcript.measures:
+            self.transcript.attended(completion.attention)
         self.transcript.record(len(self._tokens) + len(self._header), len(output))
         self._tokens.extend((*self._header, *output, *self._unsampled(completion)))
         self._action = self._chat.decode(output)
@@ -91,6 +94,9 @@ class Conversation:
         pieces = (tokens if origin is None else self._tokens[slice(*origin)] for origin in origins)
         old, self._tokens = self._tokens, [token for piece in pieces for token in piece]
         self.transcript.rewind(_common(old, self._tokens))
+
+    def _segments(self) -> tuple[Range, ...]:
+        return tuple((segment.start, segment.end) for segment in self.transcript.segments)
 
     def _unsampled(self, completion: Completion) -> list[int]:
         """The end marker's tokens that the model left out."""

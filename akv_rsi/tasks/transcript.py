@@ -7,6 +7,7 @@ open-loop replay of a recorded one. Between two calls its text is the segments s
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -27,6 +28,8 @@ from akv_rsi.types import (
 )
 from akv_rsi.visibility import Applied, Visibility
 
+# Calls whose attention a policy is told of.
+RECENT_CALLS = 3
 _PINNED: frozenset[SegmentKind] = frozenset({"system", "tools", "user"})
 
 
@@ -38,11 +41,17 @@ class Transcript:
     name also counts edits, since segments are only appended under one name.
 
     ``pinned`` ranges may never be dropped: the opening's first message, whatever it is (attention
-    sinks), and its system, tools and user messages.
+    sinks), and its system, tools and user messages. With ``attention``, snapshots tell for each
+    segment the largest share of attention that one of the last calls gave it (see `attended`).
     """
 
     def __init__(
-        self, name: str, prices: PriceModel, reliable_span: int, budget: float = 1.0
+        self,
+        name: str,
+        prices: PriceModel,
+        reliable_span: int,
+        budget: float = 1.0,
+        attention: bool = False,
     ) -> None:
         self.name = name
         self.reliable_span = reliable_span
@@ -53,6 +62,8 @@ class Transcript:
         self.pinned: tuple[Range, ...] = ()
         self.usage = Usage()
         self.turn = 0
+        self.measures = attention
+        self._shares: deque[dict[int, float]] = deque(maxlen=RECENT_CALLS)
         self._prices = prices
         self._budget = budget
         self._edits = 0
@@ -123,7 +134,12 @@ class Transcript:
             reliable_span=self.reliable_span,
             budget=self._budget,
             cost_so_far=self.cost,
+            attention=self._attention() if self.measures else None,
         )
+
+    def attended(self, shares: Sequence[float]) -> None:
+        """The share of attention that the call to be recorded gave each segment."""
+        self._shares.append(dict(enumerate(shares)))
 
     def apply(self, ops: tuple[Op, ...]) -> None:
         """The ops before the next call; `OpError` when they break the contract."""
@@ -176,6 +192,7 @@ class Transcript:
                 self.append(segment)
                 origins.append((segment.start, segment.end))
         self._edits += 1
+        self._shares.clear()
         return origins
 
     def rewind(self, reused: int) -> None:
@@ -188,6 +205,11 @@ class Transcript:
     def trajectory(self, source: str = "") -> Trajectory:
         """The conversation so far as data."""
         return Trajectory(self.name, tuple(self.segments), tuple(self.calls), source)
+
+    def _attention(self) -> dict[int, float]:
+        return {
+            s.id: max((c.get(s.id, 0.0) for c in self._shares), default=0.0) for s in self.segments
+        }
 
     def _charge(self, call: Call, applied: Applied) -> None:
         self.calls.append(call)

@@ -23,13 +23,15 @@ PROGRAMS = (
     "ephemeral_tags",
     "supersede_aware",
 )
+# They read the attention that the engine measures, so they can be run but not replayed.
+MEASURED = ("heavy_hitter", "attention_mass")
 EDITORS: Mapping[str, type[Truncate] | type[Trim] | type[Summarise]] = MappingProxyType(
     {"truncate": Truncate, "trim": Trim, "summarise": Summarise}
 )
 
 
 def names() -> tuple[str, ...]:
-    """All built-in policies: programs, then editors."""
+    """The built-in policies that a recorded conversation can decide: programs, then editors."""
     return (*PROGRAMS, *EDITORS)
 
 
@@ -65,6 +67,7 @@ def _checked(name: str, values: Mapping[str, TunableValue]) -> dict[str, Tunable
 
 
 def _source(name: str) -> str:
-    if name not in PROGRAMS:
-        raise ConfigError(f"unknown policy {name!r}: use {', '.join(names())}, or a file")
+    if name not in (*PROGRAMS, *MEASURED):
+        known = ", ".join((*names(), *MEASURED))
+        raise ConfigError(f"unknown policy {name!r}: use {known}, or a file")
     return Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")

@@ -13,5 +13,5 @@ KEEP = tunable("keep", 1, 32, default=12)
 def policy(ctx: Context) -> None:
     """Drops tool results of earlier turns but the last ones."""
     for seg in ctx.segments:
-        if seg.kind == "tool_result" and seg.age >= KEEP:
+        if seg.kind == "tool_result" and not seg.pinned and seg.age >= KEEP:
             drop(seg)

@@ -16,7 +16,9 @@ KEEP = tunable("keep", 1, 32, default=6)
 def policy(ctx: Context) -> None:
     """Drops old tool results, refreshes the notes about them, repositions when it must."""
     for seg in ctx.segments:
-        if seg.kind == "tool_result" and seg.age >= KEEP and not seg.dropped and not seg.is_error:
+        if seg.kind != "tool_result" or seg.pinned or seg.dropped or seg.is_error:
+            continue
+        if seg.age >= KEEP:
             drop(seg)
             for note in ctx.notes_about(seg):
                 refresh(note)

@@ -12,7 +12,7 @@ from akv_rsi.policies.dsl import Context, drop, repos
 def policy(ctx: Context) -> None:
     """Drops superseded tool results."""
     for seg in ctx.segments:
-        if seg.kind == "tool_result" and seg.superseded_by is not None and seg.age >= 1:
+        if seg.superseded_by is not None and not seg.pinned and seg.age >= 1:
             drop(seg)
     if ctx.position_span > ctx.reliable_span:
         repos()
