@@ -25,6 +25,7 @@ def recall(
     length: tuple[int, ...] = (1000, 2000),
     questions: int = 100,
     variant: tuple[str, ...] = (),
+    lead: bool = False,
     study: bool = False,
     policy: tuple[str, ...] = (),
     pages: int = 2048,
@@ -40,6 +41,7 @@ def recall(
         length: About how many tokens a transcript has; may be repeated.
         questions: How many questions about noted facts a cell has at least.
         variant: Only this one (beside full); may be repeated. Default: all.
+        lead: Begin the answers with "The code of the ... is": small models put words first.
         study: Also refresh parts of the notes only, and everything behind the dropped results.
         policy: A policy that decides before each call, such as rolling_drop:keep=1, or a file; one
             more row; may be repeated.
@@ -60,7 +62,7 @@ def recall(
     engine, console = load_engine(folder, config), Console(stderr=True)
     tables = {}
     for tokens in length:
-        cells = measure(engine, chat, chosen, tokens, questions, console.print)
+        cells = measure(engine, chat, chosen, tokens, questions, lead, console.print)
         tables[tokens] = rows(cells)
         if not json:
             Console().print(_table(tokens, tables[tokens]))

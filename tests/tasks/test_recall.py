@@ -144,6 +144,23 @@ def test_answers_are_those_of_a_pass_without_a_cache(
     engine.check()
 
 
+def test_a_lead_begins_the_answer(engine: Engine, made: Recall) -> None:
+    fact = made.facts[0]
+    engine.reset()
+    (answer,) = ask(engine, CHAT, [fact], prompt("full", made), lead=True).answers
+    header = len(CHAT.prompt())
+    led, told = (
+        CHAT.encode(Message("assistant", text))[header:-2]
+        for text in (fact.lead, f"{fact.lead} {fact.value}")
+    )
+    assert told[: len(led)] == led
+    tokens = (*made.tokens, *CHAT.encode(fact.question), *CHAT.prompt(), *told)
+    scores = engine.logits(tokens, OpHistory()).log_softmax(-1)
+    places = range(len(tokens) - len(told) + len(led), len(tokens))
+    expected = sum(float(scores[i - 1, tokens[i]]) for i in places)
+    assert answer.likely == pytest.approx(expected, abs=1e-3)
+
+
 def test_forgetting_by_operations_is_trimming_the_text(engine: Engine, made: Recall) -> None:
     """Refresh of all behind, with Repos, is the trimmed text prefilled again."""
     state = Visibility().append(len(made.tokens))

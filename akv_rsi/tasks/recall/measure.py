@@ -56,10 +56,19 @@ class Asked:
     prefilled: int
 
 
-def ask(engine: Branches, chat: ChatFormat, facts: Sequence[Fact], prompt: Prompt) -> Asked:
-    """Asks for each fact behind ``prompt``, which is computed once."""
-    asked = [(*chat.encode(fact.question), *chat.prompt()) for fact in facts]
-    golds = [_gold(chat, fact) for fact in facts]
+def ask(
+    engine: Branches, chat: ChatFormat, facts: Sequence[Fact], prompt: Prompt, lead: bool = False
+) -> Asked:
+    """Asks for each fact behind ``prompt``, which is computed once; ``lead`` begins the answers."""
+    leads = [_said(chat, fact.lead) if lead else [] for fact in facts]
+    asked = [
+        (*chat.encode(fact.question), *chat.prompt(), *led)
+        for fact, led in zip(facts, leads, strict=True)
+    ]
+    golds = [
+        _said(chat, f"{fact.lead} {fact.value}" if lead else fact.value)[len(led) :]
+        for fact, led in zip(facts, leads, strict=True)
+    ]
     shared = _shared(asked)
     # One token of the questions goes along: so the ops at the end are done, and cached.
     engine.next_logits(Request((*prompt.tokens, *asked[0][:shared]), prompt.history))
@@ -76,9 +85,9 @@ def ask(engine: Branches, chat: ChatFormat, facts: Sequence[Fact], prompt: Promp
     return Asked(tuple(answers), prompt.attended, prompt.prefilled)
 
 
-def _gold(chat: ChatFormat, fact: Fact) -> list[int]:
-    """The tokens of the answer, without header and end."""
-    header, said = chat.prompt(), chat.encode(Message("assistant", fact.value))
+def _said(chat: ChatFormat, text: str) -> list[int]:
+    """The tokens of an answer, without header and end."""
+    header, said = chat.prompt(), chat.encode(Message("assistant", text))
     empty = chat.encode(Message("assistant", ""))
     return said[len(header) : len(said) - (len(empty) - len(header))]
 
@@ -113,6 +122,7 @@ def measure(
     variants: Mapping[str, Variant],
     length: int,
     questions: int,
+    lead: bool = False,
     report: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Cell]:
     """Every variant on as many transcripts as give ``questions`` about noted facts."""
@@ -125,7 +135,7 @@ def measure(
         engine.reset()
         summarise = partial(_summary, engine, chat, made)
         for name, variant in variants.items():
-            rows[name].append(ask(engine, chat, made.facts, variant(made, chat, summarise)))
+            rows[name].append(ask(engine, chat, made.facts, variant(made, chat, summarise), lead))
             report(f"{length} tokens, transcript {seed + 1}: {name}")
         seed += 1
     noted = np.array([fact.noted for _, fact in facts], dtype=float)

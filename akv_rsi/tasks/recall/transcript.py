@@ -41,6 +41,11 @@ class Fact:
         """What asks for it."""
         return Message("user", f"What is the code of the {self.name}? Answer with the number only.")
 
+    @property
+    def lead(self) -> str:
+        """How an answer begins that is no bare number."""
+        return f"The code of the {self.name} is"
+
 
 @dataclass(frozen=True, slots=True)
 class Recall:
