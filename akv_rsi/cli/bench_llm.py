@@ -58,7 +58,7 @@ def bench_llm(
     with make_evaluator(config, 0) as evaluator:
         refs = task_refs(config.suites, "train", config.recordings)
         scripts = [script for script in evaluator.scripts(refs) if script is not None]
-        screen = Screen(evaluator, scripts, keep_everything(), config.target)
+        screen = Screen(evaluator, scripts, (), keep_everything(), config.target)
         tools = ", ".join(Vocabulary.of(scripts).tools)
         drafts = _ask(config, tools, count, tokens, temperature)
         screened = [_screened(screen, source) for source in drafts]

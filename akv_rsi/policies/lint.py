@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from akv_rsi.errors import LintError
 from akv_rsi.policies import vocabulary
@@ -47,6 +48,7 @@ _STATE = (
 Problem = tuple[int, str]
 
 
+@lru_cache(maxsize=256)  # a search opens each of its policies several times
 def lint(source: str) -> None:
     """Raises `LintError` unless ``source`` is a policy that may be run in the sandbox.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 
 from akv_rsi.errors import CapabilityError
 from akv_rsi.policies import dsl, runtime
@@ -51,6 +52,7 @@ TARGETS = {
 TARGETS["any"] = TARGETS["engine"] & TARGETS["akv-sglang"]
 
 
+@lru_cache(maxsize=256)  # a search opens each of its policies several times
 def needs_of(source: str) -> frozenset[str]:
     """The fields, methods and functions of the DSL that ``source`` mentions."""
     nodes = list(ast.walk(parse(source)))

@@ -17,7 +17,7 @@ from akv_rsi.search.journal import Journal, Outcome
 from akv_rsi.search.ledger import Ledger, Spend
 from akv_rsi.search.propose import Brief, Proposer
 from akv_rsi.search.race import Heat, Race, Runner
-from akv_rsi.search.screen import PASSED_OVER, Screen, Screened, tunables, with_values
+from akv_rsi.search.screen import PASSED_OVER, SAFE, Screen, Screened, tunables, with_values
 from akv_rsi.search.tune import Trial
 from akv_rsi.tasks.episode import Episode
 
@@ -27,7 +27,8 @@ PATIENCE = 8  # rounds in a row without a new candidate before an arm gives up
 GENERATIONS = 4  # of proposals in a round, before anything is run
 TUNED = 3  # more numbers that a promising structure is screened with
 PROMISING = 10  # policies to breed from on the word of recorded trajectories
-SAFE, STOCK = 0.9, 40  # and so many that lose no more than this, to combine
+LOOKS = 2  # times as many as can be run are looked at again
+STOCK = 40  # and so many that lose nothing, to combine
 EXPLAINED = 4  # failures of a candidate that are explained; each is dearer than an episode at most
 
 
@@ -174,13 +175,6 @@ class Arm:
             outcome += self.screen.tune(screened, trials, self._known, self._config.seed, tuned)
         return [_row(screened) for screened in self._pick(outcome, count)]
 
-    def _brief(self, outcome: Sequence[Screened], rng: Random) -> Brief:
-        """What the proposer is told after ``outcome`` of this round."""
-        so_far = [*self.screened, *outcome]
-        made = len({screened.candidate.structure for screened in so_far})
-        evidence = list(self._evidence.values())
-        return Brief(self.archive, self._promising(so_far), made, rng, evidence)
-
     def _screen(self, drafts: Sequence[Candidate], floor: float) -> list[Screened]:
         found = []
         for draft in drafts:
@@ -194,7 +188,12 @@ class Arm:
     def _by_promise(self, outcome: Sequence[Screened]) -> list[Screened]:
         """Those that can be run, or could with other numbers; the most promising first."""
         usable = [screened for screened in outcome if screened.fingerprint]
-        return sorted(usable, key=lambda s: (s.promise(self._config.target), s.candidate.id))[::-1]
+        return sorted(usable, key=self._rank, reverse=True)
+
+    def _rank(self, screened: Screened) -> tuple[float, float, str]:
+        """Of equals, who keeps more comes first: less can be missing on other tasks."""
+        target = self._config.target
+        return (screened.promise(target), min(screened.ratio, target), screened.candidate.id)
 
     def _pick(self, outcome: Sequence[Screened], count: int) -> list[Screened]:
         """``outcome`` with the fate of those that are not run although they could be."""
@@ -206,7 +205,12 @@ class Arm:
             if screened.candidate.structure not in picked and screened.fingerprint not in seen:
                 picked[screened.candidate.structure] = screened
                 seen.add(screened.fingerprint)
-        chosen = list(picked.values())[:count]
+        likely = list(picked.values())[: count * LOOKS]
+        if self.overdraw > 1:
+            likely = [self.screen.review(screened) for screened in likely]
+        reviewed = {screened.candidate.id: screened for screened in likely}
+        outcome = [reviewed.get(screened.candidate.id, screened) for screened in outcome]
+        chosen = [screened for screened in self._by_promise(likely) if not screened.fate][:count]
         return [
             replace(s, fate=PASSED_OVER) if not s.fate and s not in chosen else s for s in outcome
         ]
@@ -218,17 +222,27 @@ class Arm:
             return -math.inf
         return ranked[PROMISING - 1].promise(self._config.target)
 
-    def _promising(self, so_far: Sequence[Screened]) -> list[Candidate]:
-        """What the recorded trajectories speak for: of those that decide alike, the shortest.
+    def _brief(self, outcome: Sequence[Screened], rng: Random) -> Brief:
+        """What the proposer is told after ``outcome`` of this round.
 
-        Half are the most promising; the others lose next to nothing, whatever they save: rules that
-        lose nothing add up.
+        Of candidates that decide alike on the recorded trajectories it sees the shortest.
+
+        Half of the promising are so by all they do; the others lose nothing, whatever they save:
+        rules that lose nothing add up.
         """
+        so_far = [*self.screened, *outcome]
         ranked = _distinct(self._by_promise(so_far))
         safe = [s for s in ranked if s.safety >= SAFE and s.fingerprint != self.screen.idle]
-        stock = sorted(safe, key=lambda s: (s.ratio, s.candidate.id))[:STOCK]
-        best = ranked[:PROMISING] * max(1, len(stock) // PROMISING)
-        return [screened.candidate for screened in (*best, *stock)]
+        safe.sort(key=lambda s: (s.ratio, s.candidate.id))
+        best = ranked[:PROMISING] * max(1, len(safe[:STOCK]) // PROMISING)
+        return Brief(
+            self.archive,
+            promising=[screened.candidate for screened in (*best, *safe[:STOCK])],
+            safe=[screened.candidate for screened in safe],
+            made=len({screened.candidate.structure for screened in so_far}),
+            rng=rng,
+            evidence=list(self._evidence.values()),
+        )
 
     def _retunes(self, count: int, rng: Random) -> list[Candidate]:
         """Known structures for which the tuner is to find other numbers."""

@@ -13,7 +13,7 @@ from akv_rsi.errors import ConfigError
 from akv_rsi.tasks.suites import BUILT_IN
 
 PROPOSERS = ("grammar",)
-SAFETY = 0.015
+SAFETY = 0.03
 SEARCH, SAMPLES, BASELINES = ARMS = ("search", "best-of-n", "baselines")
 # Where numbers are looked for: on recorded trajectories before a structure is run, and in later
 # rounds for structures that were run.
@@ -31,8 +31,9 @@ class SearchConfig:
     spend ``episodes``, of which ``finalists`` times ``validation`` are kept for the end. A
     round brings up to ``width`` new candidates, ``rungs`` are the numbers of train tasks at which
     the best ``1/eta`` go on, and a candidate enters the archive from the rung ``archived`` on.
-    Candidates are screened on ``recordings`` trajectories, ``overdraw`` times as many as are run,
-    and before the first round ``warmup`` times as many again: the screen costs no episodes.
+    Candidates are screened on ``recordings`` trajectories (those that would be run are reviewed on
+    ``reviews`` more), ``overdraw`` times as many as are run, and before the first round ``warmup``
+    times as many again: the screen costs no episodes.
     ``evidence`` says whether the search criticises its candidates, at the cost of some episodes.
     A comparison of searches leaves out some ``arms``, or some stages of ``tuning``.
 
@@ -58,13 +59,14 @@ class SearchConfig:
     train: int = 96
     validation: int = 96
     test: int = 96
-    episodes: int = 480
+    episodes: int = 420
     finalists: int = 2
     width: int = 6
     rungs: tuple[int, ...] = (6, 18, 48, 96)
     eta: int = 3
     archived: int = 1
-    recordings: int = 6
+    recordings: int = 12
+    reviews: int = 12
     overdraw: int = 8
     warmup: int = 10
     full: bool = False
@@ -146,6 +148,8 @@ class SearchConfig:
         for name in names:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.reviews < 0:
+            raise ConfigError(f"reviews must not be negative, not {self.reviews}")
         if not self.suites or len(set(self.suites)) != len(self.suites):
             raise ConfigError(f"suites must be named, each once, not {', '.join(self.suites)!r}")
         rungs = self.rungs
@@ -184,6 +188,7 @@ def sizes_for(train: int, validation: int, test: int, quick: bool) -> dict[str, 
         "rungs": tuple(rungs),
         # A replay of a recording is all that an episode is, so less is screened than for a model.
         "recordings": min(train, 9),
+        "reviews": 0,
         "overdraw": 2 if quick else 6,
         "warmup": 1 if quick else 5,
     }

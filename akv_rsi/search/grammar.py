@@ -148,16 +148,18 @@ class Grammar:
     def atoms(self) -> list[Program]:
         """The simplest programs: one rule with one condition, for each kind and each tool.
 
-        They tell what each rule saves and loses by itself: the stock to combine from.
+        They tell what each rule saves and loses by itself: the stock to combine from. What was
+        superseded is asked for tool by tool, too: for some tools the newer result says it all.
         """
         age, result = Condition(AGED, AGE), Condition(f'{{seg}}.kind == "{RESULT}"')
         targets = [Condition(f'{{seg}}.kind == "{kind}"') for kind in self.vocabulary.kinds]
-        targets += [Condition(tool_test([tool], "{seg}")) for tool in self.vocabulary.tools]
-        rules = [(target, age) for target in targets]
+        tools = [Condition(tool_test([tool], "{seg}")) for tool in self.vocabulary.tools]
+        rules = [(target, age) for target in (*targets, *tools)]
         rules.append((result, Condition("{seg}.tokens < {n}", self.vocabulary.sizes)))
         rules.append((result, Condition("{seg}.mentioned_later >= {n}", MENTIONS)))
         if "superseded" in self.vocabulary.flags:
-            rules.append((result, Condition("{seg}.superseded_by is not None")))
+            superseded = Condition("{seg}.superseded_by is not None")
+            rules += [(target, superseded) for target in (result, *tools)]
         if "noted" in self.vocabulary.flags:
             rules.append((result, Condition("{ctx}.notes_about({seg})")))
         near = Condition("{ctx}.position_span > {n} * {ctx}.reliable_span", SPAN)

@@ -6,7 +6,8 @@ when none applied. Inserted parts come from the grammar, so a child is well type
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from random import Random
 
 import libcst as cst
@@ -39,18 +40,18 @@ def simplify(source: str, grammar: Grammar, rng: Random) -> str | None:
 
 def cross(source: str, donor: str, rng: Random) -> str | None:
     """``source`` with some rules of ``donor`` at its end, and the constants those use."""
-    module, giver = edit.parse(source), edit.parse(donor)
-    homes = edit.sites(module)
-    given = [site for site in edit.sites(giver) if _is_closed(site, giver)]
-    if not homes or not given:
-        return None
-    chosen = [site for site in given if rng.random() < 0.5] or [rng.choice(given)]
-    known = {module.code_for_node(home.rule).strip() for home in homes}
-    child = module
-    for site in chosen:
-        child = _with_rule(child, giver, site, known) or child
-    code = edit.tidy(child).code
-    return None if code == source else code
+    giver = edit.parse(donor)
+    given = _given(giver)
+    chosen = [site for site in given if rng.random() < 0.5] or (
+        [rng.choice(given)] if given else []
+    )
+    return _with_rules(source, [(giver, chosen)])
+
+
+def join(source: str, donors: Sequence[str]) -> str | None:
+    """``source`` with every rule of ``donors`` that it lacks."""
+    givers = [edit.parse(donor) for donor in donors]
+    return _with_rules(source, [(giver, _given(giver)) for giver in givers])
 
 
 def close_gaps(source: str, grammar: Grammar, rng: Random) -> str | None:
@@ -67,10 +68,29 @@ def refresh_notes(source: str, grammar: Grammar, rng: Random) -> str | None:
     return _first(source, grammar, rng, ((1, _add_refresh),))
 
 
+def _given(giver: cst.Module) -> list[edit.Site]:
+    """The rules that can be handed on."""
+    return [site for site in edit.sites(giver) if _is_closed(site, giver)]
+
+
+def _with_rules(source: str, parts: Sequence[tuple[cst.Module, list[edit.Site]]]) -> str | None:
+    """The source with rules of other modules at its end, those it has in other numbers left out."""
+    child = edit.parse(source)
+    homes = edit.sites(child)
+    if not homes:
+        return None
+    known = {_shape(child.code_for_node(home.rule)) for home in homes}
+    for giver, sites in parts:
+        for site in sites:
+            child = _with_rule(child, giver, site, known) or child
+    code = edit.tidy(child).code
+    return None if code == source else code
+
+
 def _with_rule(
     module: cst.Module, giver: cst.Module, site: edit.Site, known: set[str]
 ) -> cst.Module | None:
-    """The module with one rule of another; None when it has that rule."""
+    """The module with one rule of another, whose shape is ``known`` then; None when it was."""
     home, taken = edit.sites(module)[-1], Names(taken_names(module))
     declared, mapping = [], {site.seg: home.seg, site.ctx: home.ctx}
     for name, line in edit.tunables(giver).items():
@@ -79,10 +99,16 @@ def _with_rule(
             declared.append(_redeclared(giver, line, mapping[name]))
     rule = edit.renamed(site.rule, mapping)
     text = giver.code_for_node(rule.with_changes(leading_lines=[])).strip("\n")
-    if text in known:
+    if _shape(text) in known:
         return None
+    known.add(_shape(text))
     child = edit.append_rule(module, text)
     return child and edit.declare(child, declared)
+
+
+def _shape(rule: str) -> str:
+    """The text of a rule without its layout and the numbers of its constants' names."""
+    return re.sub(r"(?<=[A-Z])_\d+\b|\s", "", rule)
 
 
 def _first(

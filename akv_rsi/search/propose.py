@@ -14,7 +14,7 @@ from akv_rsi.search.cure import economise, heed, protect
 from akv_rsi.search.findings import Critique
 from akv_rsi.search.grammar import Grammar, render
 from akv_rsi.search.journal import Journal
-from akv_rsi.search.operators import cross, mutate, simplify
+from akv_rsi.search.operators import cross, join, mutate, simplify
 from akv_rsi.search.playbook import Playbook
 
 
@@ -23,12 +23,13 @@ class Brief:
     """What a proposer is told.
 
     The ``archive``; the most ``promising`` candidates by recorded trajectories alone, most of which
-    were never run; how many structures it ``made`` before; and the ``evidence`` on candidates that
-    were criticised.
+    were never run; those that are ``safe`` there, whatever they save, the cheapest first; how many
+    structures it ``made`` before; and the ``evidence`` on candidates that were criticised.
     """
 
     archive: Archive
     promising: Sequence[Candidate]
+    safe: Sequence[Candidate]
     made: int
     rng: Random
     evidence: Sequence[tuple[Candidate, Critique]] = ()
@@ -105,8 +106,10 @@ class ListProposer(Alone):
 
 
 # How often each operator is used. Best-of-N draws from the same grammar and never looks back.
-EVOLVE: Mapping[str, int] = {"new": 3, "mutate": 5, "cross": 3, "simplify": 1}
+EVOLVE: Mapping[str, int] = {"new": 3, "mutate": 5, "cross": 3, "join": 3, "simplify": 1}
 BEST_OF_N: Mapping[str, int] = {"new": 1}
+# Safe policies that are joined to one of the cheapest of them.
+CHEAPEST, JOINED = 10, 3
 # With evidence at hand, undirected changes are rarer.
 DIRECTED: Mapping[str, int] = {**EVOLVE, "protect": 4, "economise": 4, "heed": 2}
 HEEDED = 4  # of the lessons, so many are followed
@@ -143,6 +146,10 @@ class GrammarProposer(Alone):
             return self._cure(operator, brief)
         if operator == "heed":
             return self._heed(brief)
+        if operator == "join" and brief.safe:
+            first, *others = rng.choice(brief.safe[:CHEAPEST]), *rng.choices(brief.safe, k=JOINED)
+            joined = join(first.spec.source, [other.spec.source for other in others])
+            return _child(joined, operator, (first, *others))
         parents = [] if operator == "new" else brief.parents(2)
         if not parents:
             source = render(self.grammar.program(rng))

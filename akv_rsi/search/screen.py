@@ -22,7 +22,10 @@ from akv_rsi.types import Trajectory
 
 # Open-loop costs differ a little from what a model makes of it: reject only beyond this margin.
 MARGIN = 0.05
-BEYOND = 0.6  # what leaving the reliable span leaves of it
+# What a prompt that ends so many reliable spans out leaves of it. An agent gets lost gradually: the
+# reference agent did 97% of the tasks (n=674) of which it lost nothing, up to two spans as well as
+# within one.
+FAR, BEYOND = 2.0, 0.6
 TOO_DEAR, DUPLICATE, PASSED_OVER, POOR = "dear", "duplicate", "passed over", "unpromising"
 # On the first third of the recordings a candidate may fall this far short of the floor, and what
 # loses next to nothing is looked at further in any case.
@@ -42,9 +45,9 @@ class Screened:
     """A candidate after the screen: ``fate`` says why it is not run, empty if it is.
 
     On the recorded action sequences: ``ratio`` is its cost against keeping everything, ``safety``
-    (0 to 1) how well it let the agent see what it then wrote, ``support`` the same and how well it
-    kept within the reliable span, and ``fingerprint`` names its decisions. Where a candidate did
-    not get that far they are 0 and empty.
+    (0 to 1) how well it let the agent see what it then wrote, ``support`` the same and whether it
+    kept near the reliable span, and ``fingerprint`` names its decisions. Where a candidate did not
+    get that far they are 0 and empty.
     """
 
     candidate: Candidate
@@ -69,16 +72,23 @@ class Screen:
     """Lint, then a replay of recorded trajectories: errors, duplicates and what is too dear."""
 
     def __init__(
-        self, replays: Replays, recordings: Sequence[Trajectory], full: PolicySpec, budget: float
+        self,
+        replays: Replays,
+        recordings: Sequence[Trajectory],
+        more: Sequence[Trajectory],
+        full: PolicySpec,
+        budget: float,
     ) -> None:
+        """Candidates are checked on ``recordings``, and those that would be run on ``more``."""
         self.budget = budget
         self._replays = replays
         # Suites, and short and long tasks, come in turn: every third one is a fair sample of them.
         self._recordings = [*recordings[::3], *recordings[1::3], *recordings[2::3]]
-        outcome = replays.replay_cost(full, self._recordings)
+        self._more = more
+        outcome = replays.replay_cost(full, [*self._recordings, *more])
         self._full_costs = [replay.cost for replay in outcome]
         self._few = len(recordings[::3])
-        self.idle = _fingerprint(outcome)  # what a policy that never acts looks like
+        self.idle = _fingerprint(outcome[: len(recordings)])  # what one that never acts looks like
 
     def check(
         self, candidate: Candidate, known: Collection[str] = (), floor: float = -math.inf
@@ -101,15 +111,26 @@ class Screen:
         screened = self._measure(candidate, outcome)
         if screened.fingerprint in known:
             return replace(screened, fate=DUPLICATE)
-        if screened.ratio > self.budget * (1 + MARGIN):
-            return replace(screened, fate=TOO_DEAR)
-        return screened
+        return self._priced(screened)
+
+    def review(self, screened: Screened) -> Screened:
+        """``screened`` as measured on all recordings: a few of them may have been kind to it."""
+        candidate, first = screened.candidate, screened.fingerprint
+        try:
+            every = self._replays.replay_cost(candidate.spec, [*self._recordings, *self._more])
+        except (PolicyError, OpError) as error:
+            return Screened(candidate, f"{type(error).__name__}: {error}")
+        return self._priced(replace(self._measure(candidate, every), fingerprint=first))
+
+    def _priced(self, screened: Screened) -> Screened:
+        dear = screened.ratio > self.budget * (1 + MARGIN)
+        return replace(screened, fate=TOO_DEAR) if dear else screened
 
     def _measure(self, candidate: Candidate, outcome: Sequence[Replay]) -> Screened:
         count = len(outcome)
         ratio = sum(replay.cost for replay in outcome) / sum(self._full_costs[:count])
         safety = sum(r.safety for r in outcome) / count
-        support = sum(r.safety * (BEYOND if r.beyond else 1) for r in outcome) / count
+        support = sum(r.safety * (BEYOND if r.reach > FAR else 1) for r in outcome) / count
         return Screened(candidate, "", ratio, safety, support, _fingerprint(outcome))
 
     def first(

@@ -74,8 +74,12 @@ class Search:
         few = tasks[: self.config.rungs[0]]
         again = self._run([self.keep], few).rows[self.keep.id]
         self.aa_check = check_gate(PairedGate(), again, self.full["train"][: len(few)])
-        recordings = self._recordings(tasks[: self.config.recordings], reference)
-        self._screen = screen = Screen(self.evaluator, recordings, self.keep, self.config.target)
+        first = self.config.recordings
+        every = self._recordings(tasks[: first + self.config.reviews], reference)
+        recordings, more = every[:first], every[first:]
+        self._screen = screen = Screen(
+            self.evaluator, recordings, more, self.keep, self.config.target
+        )
         self._check_reachable(recordings)
         for name, proposer in self.team.proposers(recordings, screen).items():
             drawn = 1 if name == BASELINES else self.config.overdraw

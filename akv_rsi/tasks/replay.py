@@ -32,7 +32,8 @@ class Replay:
     ``lost`` counts the identifiers that the recorded agent wrote and could not have known under
     this policy: some earlier message held them, but none that was visible. ``beyond`` counts calls
     whose prompt ended past the reliable span. Both at 0 do not prove that the agent would succeed,
-    but anything else makes it unlikely. ``safety`` (0 to 1) says what the losses leave of it.
+    but anything else makes it unlikely. ``safety`` (0 to 1) says what the losses leave of it, and
+    ``reach`` how far out the furthest prompt ended, in reliable spans.
     ``refetched`` is the part of the cost that pays for fetching again what was lost.
     """
 
@@ -43,6 +44,7 @@ class Replay:
     beyond: int = 0
     safety: float = 1.0
     refetched: float = 0.0
+    reach: float = 0.0
 
 
 def replay_cost(
@@ -88,7 +90,7 @@ def _replay(
     recorded: Trajectory, transcript: Transcript, as_recorded: bool
 ) -> Generator[Choice, Decision | None, Replay]:
     """Asks for the decision before each recorded call, unless those recorded are to be taken."""
-    known = computed = lost = beyond = 0
+    known = computed = lost = beyond = furthest = 0
     digest = hashlib.sha256()
     for call in (c for c in recorded.calls if not c.auxiliary):
         if call.reused < computed:
@@ -110,9 +112,18 @@ def _replay(
         written = _written(recorded.segments, known)
         lost += count_lost(transcript.segments, state.visible_ranges, written)
         beyond += state.next_position > transcript.reliable_span
+        furthest = max(furthest, state.next_position)
         transcript.record(transcript.length + header, call.output)
     usage, fingerprint = transcript.usage, digest.hexdigest()[:16]
-    return Replay(transcript.cost, usage, fingerprint, lost, beyond, DECAY**lost)
+    return Replay(
+        transcript.cost,
+        usage,
+        fingerprint,
+        lost,
+        beyond,
+        safety=DECAY**lost,
+        reach=furthest / transcript.reliable_span,
+    )
 
 
 def _written(segments: Sequence[Segment], start: int) -> Iterator[Segment]:

@@ -161,7 +161,7 @@ def test_lessons_are_followed_and_measured():
     parent = Candidate(planted(), "seed")
     follower = Candidate(planted(), "heed", lesson="drop(seg) if seg.is_error")
     proposer.tell(follower, 0.3, 0.1)
-    brief = Brief(Archive(0.8, 1), [parent], 0, Random(0))
+    brief = Brief(Archive(0.8, 1), [parent], [], 0, Random(0))
     child = proposer._heed(brief)
     assert "seg.is_error" in child.spec.source
     assert child.lesson == follower.lesson
