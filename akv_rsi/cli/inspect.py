@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
-from akv_rsi.errors import ConfigError
+from akv_rsi.errors import ConfigError, StoreError
 from akv_rsi.insight.run import Run
 
 
@@ -19,8 +20,38 @@ def inspect(run: Path, *, follow: bool = False) -> None:
         follow: Show what is added while the search runs.
     """
     found = Run(run)
+    need_terminal()
+    _open(found, follow)
+
+
+def watch(path: Path, workers: int | None) -> None:
+    """Runs the search in ``path`` in a process of its own and follows it; it outlives the watcher.
+
+    `StoreError` with the search's last line when it failed.
+    """
+    command = [sys.executable, "-c", "from akv_rsi.cli import main; main()"]
+    command += ["search", "--resume", str(path)]
+    command += [] if workers is None else ["--workers", str(workers)]
+    log = path / "search.log"
+    with log.open("w") as out:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+    _open(Run(path), follow=True)
+    if child.poll() is None:
+        print(f"the search goes on; look again with: akv-rsi inspect {path} --follow")
+    elif child.returncode:
+        last = (log.read_text().strip().splitlines() or ["it said nothing"])[-1]
+        raise StoreError(f"the search ended early: {last} (all it said is in {log})")
+
+
+def need_terminal() -> None:
+    """`ConfigError` where there is none to draw on."""
     if not sys.stdout.isatty():
         raise ConfigError("inspect needs a terminal; `akv-rsi report` writes a page instead")
+
+
+def _open(run: Run, follow: bool) -> None:
     from akv_rsi.tui.app import Inspector
 
-    Inspector(found, follow).run()
+    Inspector(run, follow).run()

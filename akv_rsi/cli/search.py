@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from akv_rsi.cli.inspect import need_terminal, watch
 from akv_rsi.cli.output import Bars, interval, print_json, rows_table
 from akv_rsi.cli.trace_search import NO_MODEL, asked_on_traces, trace_evaluator
 from akv_rsi.config import EngineConfig
@@ -55,6 +56,7 @@ def search(
     max_time: float | None = None,
     warm_start: Path | None = None,
     dry_run: bool = False,
+    tui: bool = False,
     json: bool = False,
 ) -> None:
     """Find the best policy at a share of the cost of keeping everything.
@@ -92,6 +94,7 @@ def search(
         max_time: Seconds in all, likewise.
         warm_start: A finished run whose best policies and lessons this one begins with.
         dry_run: Say what the search would take at most, and do nothing.
+        tui: Watch it in the inspector, where it can be paused and stopped.
         json: Print the result as JSON.
     """
     if resume is None:
@@ -118,8 +121,14 @@ def search(
     if dry_run:
         show_estimate(about, json)
         return
+    if tui:
+        need_terminal()
     evaluator = make_evaluator(config, workers)
     store = Store.open(resume) if resume else _create(runs, config)
+    if tui:
+        store.close()
+        watch(store.path, workers)
+        return
     with store, evaluator, Bars() as bars, serving(config) as served:
         evaluator.on_episode = lambda _: bars.advance(1)
         bars.say(f"run {store.path}")

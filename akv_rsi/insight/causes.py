@@ -36,11 +36,11 @@ class Need:
     lost: tuple[str, ...]
 
 
-Behind = Mapping[Op, tuple[Rule, ...]]
+Behind = Mapping[Rule, tuple[Op, ...]]
 
 
 def rules_behind(spec: PolicySpec, shown: CacheMap, setting: Setting) -> list[Behind]:
-    """Call by call the rules that asked for each op, found by asking each one alone.
+    """Call by call what each rule asked for, found by asking each one alone.
 
     Untrusted policies are asked in the sandbox. `PolicyError` when the policy does not decide what
     was recorded, so that nothing can be said.
@@ -55,10 +55,7 @@ def rules_behind(spec: PolicySpec, shown: CacheMap, setting: Setting) -> list[Be
         rule: _decide(replace(spec, source=alone(spec.source, rule)), shown, setting)
         for rule in rules_of(spec.source)
     }
-    return [
-        {op: tuple(rule for rule, own in asked.items() if _asks(rule, own[i], op)) for op in ops}
-        for i, ops in enumerate(whole)
-    ]
+    return [{rule: own[i] for rule, own in asked.items()} for i in range(len(whole))]
 
 
 def _decide(spec: PolicySpec, shown: CacheMap, setting: Setting) -> list[tuple[Op, ...]]:
@@ -67,13 +64,14 @@ def _decide(spec: PolicySpec, shown: CacheMap, setting: Setting) -> list[tuple[O
         return [policy.decide(turn.snapshot(shown.trajectory.id, *told)) for turn in shown.turns]
 
 
-def _asks(rule: Rule, own: Sequence[Op], op: Op) -> bool:
-    if type(op).__name__.lower() != rule.verb:
-        return False
-    mine = next((other for other in own if type(other) is type(op)), None)
-    if mine is None or isinstance(op, Repos) or isinstance(mine, Repos):
-        return mine is not None
-    return any(a < d and c < b for a, b in mine.ranges for c, d in op.ranges)
+def rules_for(behind: Behind, op: Op, segment: Segment) -> list[Rule]:
+    """The rules that asked for what ``op`` does to ``segment``."""
+    return [
+        rule
+        for rule, own in behind.items()
+        if rule.verb == type(op).__name__.lower()
+        and any(type(mine) is type(op) and covers(mine, segment) for mine in own)
+    ]
 
 
 def covers(op: Op, segment: Segment) -> bool:

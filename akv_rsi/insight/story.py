@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from akv_rsi.insight.cachemap import CacheMap, State
-from akv_rsi.insight.causes import covers, hindsight, later_needs
-from akv_rsi.policies.rules import Rule
-from akv_rsi.types import Drop, Op, Refresh, Restore
+from akv_rsi.insight.causes import Behind, covers, hindsight, later_needs, rules_for
+from akv_rsi.types import Drop, Refresh, Restore
 
 _MOST_NEEDS = 3
 
@@ -17,11 +14,11 @@ def cell_story(
     oracle: CacheMap | None,
     row: int,
     column: int,
-    rules: Mapping[Op, tuple[Rule, ...]] | None = None,
+    rules: Behind | None = None,
 ) -> list[str]:
     """The lines about segment ``column`` at call ``row``, its text last.
 
-    ``rules`` are those behind the ops of the call that decided on it (`deciding_call`).
+    ``rules`` are those of the call that decided on it (`deciding_call`).
     """
     segment = shown.segments[column]
     tool = f" of {segment.tool}" if segment.tool else ""
@@ -51,7 +48,7 @@ def deciding_call(shown: CacheMap, row: int, column: int) -> int | None:
     return next(touched, None)
 
 
-def _why(shown: CacheMap, row: int, column: int, rules: Mapping[Op, tuple[Rule, ...]]) -> list[str]:
+def _why(shown: CacheMap, row: int, column: int, rules: Behind) -> list[str]:
     call = deciding_call(shown, row, column)
     if call is None:
         return []
@@ -59,7 +56,8 @@ def _why(shown: CacheMap, row: int, column: int, rules: Mapping[Op, tuple[Rule, 
     lines = []
     for op in shown.turns[call].call.ops:
         if covers(op, shown.segments[column]):
-            by = ", ".join(f"line {rule.line}: {rule.text}" for rule in rules.get(op, ()))
+            asked = rules_for(rules, op, shown.segments[column])
+            by = ", ".join(f"line {rule.line}: {rule.text}" for rule in asked)
             lines.append(f"{words[type(op)]} before call {call}{f' by {by}' if by else ''}")
     return lines
 

@@ -22,12 +22,14 @@ from akv_rsi.tui.panes.live import LivePane
 from akv_rsi.tui.panes.map import MapPane
 from akv_rsi.tui.panes.policy import PolicyPane
 from akv_rsi.tui.panes.trajectory import TrajectoryPane
+from akv_rsi.tui.panes.tree import TreePane
 
 PANES: dict[str, tuple[str, type[Pane]]] = {
     "archive": ("Archive", ArchivePane),
     "policy": ("Policy", PolicyPane),
     "map": ("Cache map", MapPane),
     "trajectory": ("Trajectory", TrajectoryPane),
+    "tree": ("Tree", TreePane),
     "live": ("Live", LivePane),
 }
 

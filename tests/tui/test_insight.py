@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from akv_rsi.errors import ConfigError, PolicyError, RunCorrupt, StoreError
 from akv_rsi.insight.ablation import ablate
 from akv_rsi.insight.cachemap import State, cache_map
-from akv_rsi.insight.causes import hindsight, later_needs, rules_behind
+from akv_rsi.insight.causes import covers, hindsight, later_needs, rules_behind, rules_for
 from akv_rsi.insight.compare import align, diff, divergence, instructive, source_of
 from akv_rsi.insight.progress import accounts, arms, curve, line
 from akv_rsi.insight.retrace import is_edited, retrace
 from akv_rsi.insight.run import Run
 from akv_rsi.insight.study import declared, effect
+from akv_rsi.insight.tree import described, tree_of
 from akv_rsi.policies.tunables import freeze
 from akv_rsi.search.store import Store
 from akv_rsi.tasks.cost import PRESETS, usages
@@ -74,11 +75,14 @@ def test_a_recorded_policy_decides_again_what_was_recorded(recorded):
     setting, asked = recorded.setting(), 0
     task = instructive(recorded, recorded.best)[-1].task
     shown = cache_map(recorded.trajectory(recorded.best, task), recorded.prices)
-    for behind in rules_behind(recorded.best.spec, shown, setting):
-        for op, rules in behind.items():
-            asked += 1
-            assert rules, f"nobody asked for {op}"
-            assert {rule.verb for rule in rules} == {type(op).__name__.lower()}
+    for turn, behind in zip(
+        shown.turns, rules_behind(recorded.best.spec, shown, setting), strict=True
+    ):
+        for op in turn.call.ops:
+            for segment in turn.segments:
+                rules = rules_for(behind, op, segment)
+                assert bool(rules) == covers(op, segment), "who touches it, and nobody else"
+                asked += len(rules)
     assert asked
     with pytest.raises(PolicyError, match="does not decide at call"):
         rules_behind(recorded.full.spec, shown, setting)
@@ -248,3 +252,14 @@ def test_what_is_no_run_is_said_clearly(copy, tmp_path):
     (copy / "config.json").write_text(json.dumps({**config, "format": 99}))
     with pytest.raises(StoreError, match="another version of akv-rsi"):
         Run(copy)
+
+
+def test_the_tree_shares_what_is_equal_and_no_more():
+    dropped = talk((), (), (Drop(40, ((10, 20),)),))
+    tree = tree_of([("full", talk()), ("same", talk()), ("other", dropped)])
+    assert [(edge.slots, edge.names) for edge in tree] == [(40, ["full", "same", "other"])]
+    plain, ops = tree[0].children
+    assert (plain.slots, plain.names) == (30, ["full", "same"])
+    assert ops.items == [(Drop(40, ((10, 20),)),)]
+    assert [child.slots for child in ops.children] == [30]
+    assert described(ops.items[0][0]) == "drop 10 tokens"
