@@ -1,7 +1,8 @@
-"""Random programs of requests, ops, cancels and pressure: nothing leaks, nothing is ever wrong.
+"""Random programs of requests, ops, cancels, evictions, preemptions and moves.
 
-Two invariants after each step: I1 the engine's own `check`; I2 every answer is the greedy one under
-its history, recomputed in one pass from nothing.
+Invariants after each step: I1 the engine's own `check`; I2 every answer is the greedy one under its
+history, recomputed in one pass from nothing; I3 what it attended to is what a list of flags, one a
+token, says; I4 its counts add up.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -32,6 +35,7 @@ class Talk:
 
     tokens: list[int]
     history: OpHistory = field(default_factory=OpHistory)
+    hidden: list[bool] = field(default_factory=list)
 
     def request(self, new: int) -> Request:
         return Request(tuple(self.tokens), self.history, max_new_tokens=new)
@@ -66,7 +70,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(target=talks, talk=talks)
     def fork(self, talk: Talk) -> Talk:
-        return Talk(list(talk.tokens), talk.history)
+        return Talk(list(talk.tokens), talk.history, list(talk.hidden))
 
     @rule(target=talks, talk=consumes(talks), data=st.data())
     def edit(self, talk: Talk, data: st.DataObject) -> Talk:
@@ -75,7 +79,12 @@ class EngineMachine(RuleBasedStateMachine):
         boundaries = talk.history.boundaries
         ops = draw_ops(data, state) if boundaries[-1:] != (state.length,) else ()
         new = data.draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6))
-        return Talk(talk.tokens + new, talk.history.extend(ops))
+        hidden = talk.hidden + [False] * (len(talk.tokens) - len(talk.hidden))
+        for op in ops:
+            if isinstance(op, Drop | Restore):
+                for start, end in op.ranges:
+                    hidden[start:end] = [isinstance(op, Drop)] * (end - start)
+        return Talk(talk.tokens + new, talk.history.extend(ops), hidden)
 
     @rule(target=calls, talk=consumes(talks), new=st.integers(1, 5))
     def submit(self, talk: Talk, new: int) -> Any:
@@ -94,6 +103,10 @@ class EngineMachine(RuleBasedStateMachine):
                     continue  # only what cannot fit an empty pool
                 assert isinstance(outcome, Completion)
                 self.expect_greedy(talk, outcome)
+                assert outcome.attended == len(talk.tokens) - sum(talk.hidden)
+                fresh = outcome.computed - outcome.refreshed - outcome.recovered
+                assert outcome.cached + fresh == len(talk.tokens)
+                assert outcome.matched_exact + outcome.matched_retrigger <= len(talk.tokens)
                 self.done[number] = outcome
                 talk.tokens.extend(outcome.tokens)
 
@@ -108,6 +121,32 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(number=consumes(calls))
     def cancel(self, number: int) -> None:
         assert self.engine.cancel(number) is (self.open.pop(number, None) is not None)
+
+    @rule(pages=st.integers(1, PAGES))
+    def evict(self, pages: int) -> None:
+        self.engine._cache.make_room(pages)
+
+    @rule(seed=st.integers(0, 5))
+    def lose(self, seed: int) -> None:
+        """Any KV that no request reads may go at any time."""
+        cache = self.engine._cache
+        read = cache._read_slots()[:-1].reshape(-1, cache.pool.page_size).any(1) | cache._leased()
+        chosen = np.random.default_rng(seed).random(len(cache.pool.refs)) < 0.3
+        cache.tree.strip(chosen & ~read & (cache.pool.refs > 0))
+
+    @rule()
+    def preempt(self) -> None:
+        """The youngest running request waits, and resumes later."""
+        scheduler = self.engine._scheduler
+        if scheduler.running:
+            running = (*scheduler._decoding, *scheduler._prefilling)
+            scheduler._preempt(max(running, key=lambda one: one.number))
+
+    @rule()
+    def defragment(self) -> None:
+        cache = self.engine._cache
+        cache._defragmented = -PAGES
+        cache.defragment(cache.readers)
 
     @invariant()
     def check(self) -> None:
@@ -168,7 +207,7 @@ def draw_ops(data: st.DataObject, state: Visibility) -> list[Op]:
 
 
 SETTINGS = settings(
-    max_examples=25,
+    max_examples=16,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -179,3 +218,11 @@ TestPaged = PagedMachine.TestCase
 TestPaged.settings = SETTINGS
 TestCopying = CopyingMachine.TestCase
 TestCopying.settings = SETTINGS
+
+
+class LongMachine(EngineMachine):
+    """Ten thousand steps."""
+
+
+TestLong = pytest.mark.slow(LongMachine.TestCase)
+TestLong.settings = settings(SETTINGS, max_examples=200, stateful_step_count=50)

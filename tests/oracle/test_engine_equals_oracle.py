@@ -14,7 +14,7 @@ from akv_rsi.engine.request import Request
 from .book import Book, Op, groups
 from .convert import history_of
 from .harness import PAGE, Call, engine_for, forced, rows_of
-from .histories import TOLERANCE, Case, distance, telling_case
+from .histories import TOLERANCE, Case, distance, draw, telling_case
 from .models import CONFIGS, VOCAB
 
 every_model = pytest.mark.parametrize("name", CONFIGS)
@@ -167,7 +167,32 @@ def test_eviction_under_pressure_changes_nothing(name: str) -> None:
     assert engine.stats().evicted_pages > 0
 
 
+def one_shot_and_stepwise(seed: int) -> None:
+    """A random history, at once and in random passes, the pages of any size."""
+    rng = Random(seed)
+    history = history_of(draw(rng, 44, rng.randint(1, 5))[0])
+    tokens = [rng.randrange(VOCAB) for _ in range(44)]
+    engine = shared_engine("gemma3")
+    cuts = sorted(rng.sample(range(1, 44), rng.randint(3, 12)))
+    stepwise = engine.forced(tokens, history, cuts)
+    assert distance(engine.logits(tokens, history), stepwise) <= TOLERANCE, seed
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_step_by_step_equals_one_shot(block: int) -> None:
+    """PITFALLS 16: where a pass ends must not matter."""
+    for seed in range(10 * block, 10 * block + 10):
+        one_shot_and_stepwise(seed)
+
+
+@pytest.mark.slow
+def test_step_by_step_equals_one_shot_for_more() -> None:
+    for seed in range(50, 200):
+        one_shot_and_stepwise(seed)
+
+
 def test_tenants_share_nothing() -> None:
+    """PITFALLS 9: another tenant's prefix cannot even be timed."""
     case, engine = telling_case("llama", 0), engine_for("llama")
     calls = [Call(case.tokens, case.history, 44, 4, tenant) for tenant in ("", "a", "a", "b")]
     cached = [forced(engine, [call])[0].cached for call in calls]
