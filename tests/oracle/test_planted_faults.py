@@ -2,8 +2,8 @@
 
 If one of these tests fails, the comparisons of `test_engine_equals_oracle` prove nothing. Planted
 here: an off-by-one mask, a wrong delta, a stale version. Elsewhere: a skipped reference count, a
-wrong lock, slot, page or key (`test_pool`, `test_radix`: `check` finds them), a wrong turn of a copy
-(`test_copy_mode`), a stale slot after a move (`test_defrag`).
+wrong lock, slot, page or key (`test_pool`, `test_radix`: `check` finds them), a wrong turn of a
+copy (`test_copy_mode`), a stale slot after a move (`test_defrag`).
 """
 
 from __future__ import annotations
