@@ -128,6 +128,8 @@ class View:
 
     def unseen(self, page_size: int) -> float:
         """The share of slots, in the pages of what is seen, that are not."""
+        if not self.length:
+            return 0.0
         seen = self.keys().slots
         return 1 - len(seen) / (len(np.unique(seen // page_size)) * page_size)
 

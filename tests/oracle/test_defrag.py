@@ -78,6 +78,13 @@ def test_young_holes_are_left_for_a_restore() -> None:
     assert engine.stats().relocated == 0
 
 
+def test_a_prompt_of_one_token_has_nothing_to_move() -> None:
+    engine = engine_for("llama3", restore_passes=0)
+    call = Call(TEXT, (), 1, 3)
+    forced(engine, [call])
+    assert distance(rows_of(call), call.expected("llama3")) <= TOLERANCE
+
+
 def test_nothing_moves_without_room() -> None:
     engine = holey("llama3", pages=26)
     call = Call(TEXT, MOVED, 56, 9)
