@@ -18,7 +18,7 @@ IMAGES = Path(__file__).parent / "images"
 SCREENS = {
     "archive": ((160, 44), "", False),
     "policy": ((160, 48), "2", False),
-    "map": ((160, 44), "3 x x x x x x x x", False),
+    "map": ((160, 44), "3 x x x", False),
     "map-small": ((80, 24), "3 x x x x", True),
     "trajectory": ((120, 30), "4 d", False),
     "tree": ((120, 30), "5 down down down", False),
