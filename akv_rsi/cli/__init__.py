@@ -96,6 +96,16 @@ _COMMANDS = {
         "What a model's proposals are worth: how many differ, and the fate of each.",
         "akv-rsi bench llm --llm vllm:SmolLM2-135M-Instruct --count 50",
     ),
+    "bench kernels": (
+        "akv_rsi.cli.bench_kernels:bench_kernels",
+        "Check and time the kernels on a GPU.",
+        "akv-rsi bench kernels --json",
+    ),
+    "bench serving": (
+        "akv_rsi.cli.bench_kernels:bench_serving",
+        "Time an 8B-shaped model on a GPU: decoding, edits, a trajectory.",
+        "akv-rsi bench serving --json",
+    ),
     "bench engine": (
         "akv_rsi.cli.bench_engine:bench_engine",
         "How fast the engine is on a CPU, as ratios to transformers and to plain steps.",
