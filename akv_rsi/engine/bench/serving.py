@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from akv_rsi.config import EngineConfig
-from akv_rsi.engine.bench.trajectory import POLICIES, Turns, play
+from akv_rsi.engine.bench.trajectory import POLICIES, Turns, ids, play
 from akv_rsi.engine.engine import Engine
 from akv_rsi.engine.model import Model
 from akv_rsi.engine.pool import Ints
@@ -114,7 +114,7 @@ def _decode(
 ) -> dict[str, float]:
     prompts = random.integers(0, SHAPE["vocab_size"], (BATCH, CONTEXT))
     for new in (8, 64):
-        steps = _together(engine, [Request(prompt, max_new_tokens=new) for prompt in prompts])
+        steps = _together(engine, [Request(ids(prompt), max_new_tokens=new) for prompt in prompts])
     median = float(np.median(steps[-48:]))
     read = weights + TOKEN_BYTES * BATCH * (CONTEXT + 32)
     return {
@@ -140,7 +140,7 @@ def _together(engine: Engine, requests: Sequence[Request]) -> list[float]:
 def _edits(engine: Engine, random: np.random.Generator) -> dict[str, float]:
     """Times to the next token at 32k, medians of fresh edits of one cached context."""
     tokens: Ints = random.integers(0, SHAPE["vocab_size"], LONG)
-    completion, _ = timed(engine, Request(tokens, max_new_tokens=16))
+    completion, _ = timed(engine, Request(ids(tokens), max_new_tokens=16))
     found = {"first_prefill": [completion.ttft]}
     for shift in range(6):
         for name, request in _variants(tokens, shift).items():
@@ -167,14 +167,14 @@ def _variants(tokens: Ints, shift: int) -> dict[str, Request]:
     refresh = Refresh(LONG - 1, ((end, end + survivors // 10),))
 
     def edited(*ops: Any) -> Request:
-        return Request(tokens, OpHistory(ops), max_new_tokens=new)
+        return Request(ids(tokens), OpHistory(ops), max_new_tokens=new)
 
     return {
         "repeat": edited(),
         "drop": edited(drop),
         "drop_repos": edited(drop, Repos(LONG - 1)),
         "drop_refresh": edited(drop, refresh),
-        "trim": Request(np.delete(tokens, slice(start, end)), max_new_tokens=new),
+        "trim": Request(ids(np.delete(tokens, slice(start, end))), max_new_tokens=new),
     }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -112,7 +113,7 @@ def summarise(turns: Turns) -> Iterator[list[Request]]:
         requests = []
         if len(rest) > LIMIT:
             text = np.concatenate((turns.system, rest))
-            requests.append(Request(text, max_new_tokens=SUMMARY))
+            requests.append(Request(ids(text), max_new_tokens=SUMMARY))
             rest = np.concatenate((rest[:SUMMARY], rest[-LATEST:]))  # any tokens cost the same
         yield [*requests, _request(np.concatenate((turns.system, rest)))]
 
@@ -127,8 +128,13 @@ POLICIES: dict[str, Policy] = {
 }
 
 
+def ids(tokens: Ints) -> Sequence[int]:
+    """An array as a request takes it, without a copy."""
+    return cast("Sequence[int]", tokens)
+
+
 def _request(tokens: Ints, ops: list[Op] | None = None) -> Request:
-    return Request(tokens, OpHistory(tuple(ops or ())), max_new_tokens=ANSWER)
+    return Request(ids(tokens), OpHistory(tuple(ops or ())), max_new_tokens=ANSWER)
 
 
 def _boundary(at: int) -> int:
