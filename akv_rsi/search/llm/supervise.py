@@ -17,7 +17,7 @@ GRACE_S = 5.0
 def main(command: list[str]) -> int:
     """The command's exit code."""
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-    # Ctrl-C and `timeout` signal the whole group: it is the closing of stdin that ends this process.
+    # Ctrl-C and `timeout` signal the whole group: only the closing of stdin ends this process.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_stdin, args=(child,), daemon=True).start()
