@@ -4,7 +4,8 @@
 
 Each client is an agent: it resends its growing conversation with its cumulative ops. The pool holds
 a part of the working set. Some clients vanish in mid-stream, the server is killed (-9) half-way and
-started again, and clients resend. At the end nothing is in work and the pool's accounts balance.
+started again, and clients resend; the seconds are those it is up. At the end nothing is in work and
+the pool's accounts balance.
 Prints one JSON object; exits with 1 when an answer was wrong.
 """
 
@@ -40,7 +41,12 @@ class Load:
         self.wrong: list[str] = []
         self.ttft: list[float] = []
         self.memory: list[int] = []
+        self.until = float("inf")
         self.server = self.start()
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() > self.until
 
     def start(self) -> subprocess.Popen[bytes]:
         command = [Path(sys.executable).with_name("akv-rsi"), "serve", "--port", str(self.port)]
@@ -55,38 +61,35 @@ class Load:
                 except httpx2.TransportError:
                     await asyncio.sleep(0.2)
 
-    async def agent(self, number: int, until: float) -> None:
-        rng, run = random.Random(self.seed * 1000 + number), 0
+    async def agent(self, number: int) -> None:
+        rng = random.Random(self.seed * 1000 + number)
         async with httpx2.AsyncClient(timeout=120) as client:
-            while time.monotonic() < until:
-                await self.conversation(client, rng, f"{number} {run}", until)
-                run += 1
+            while not self.over:
+                await self.conversation(client, rng)
 
-    async def conversation(
-        self, client: httpx2.AsyncClient, rng: random.Random, name: str, until: float
-    ) -> None:
+    async def conversation(self, client: httpx2.AsyncClient, rng: random.Random) -> None:
         messages: list[dict[str, Any]] = [
             {"role": "user", "content": " ".join(rng.choices(WORDS, k=8))}
         ]
         drops: dict[str, list[int]] = {}
         for call in range(CALLS):
-            if time.monotonic() > until:
+            if self.over:
                 return
             if call > 2:
                 drops[str(2 * call - 1)] = [2 * call - 4]
             body = {"messages": messages, "drop_message": drops, "max_tokens": 8, "seed": call}
-            answer = await self.ask(client, rng, body, until)
+            answer = await self.ask(client, rng, body)
             if answer is None:
                 return
             messages.append({"role": "assistant", "content": answer})
             messages.append({"role": "tool", "content": " ".join(rng.choices(WORDS, k=6))})
 
     async def ask(
-        self, client: httpx2.AsyncClient, rng: random.Random, body: dict[str, Any], until: float
+        self, client: httpx2.AsyncClient, rng: random.Random, body: dict[str, Any]
     ) -> str | None:
         """The answer's text; resent until it comes. None when the client vanishes."""
         vanishes = rng.random() < 0.05
-        while time.monotonic() < until:
+        while not self.over:
             try:
                 return await self.stream(client, body, vanishes)
             except httpx2.TransportError:
@@ -134,22 +137,22 @@ class Load:
         if skipped != 8 * len(body["drop_message"]):
             self.wrong.append(f"{skipped} tokens skipped by {len(body['drop_message'])} drops")
 
-    async def faults(self, until: float) -> None:
+    async def faults(self) -> None:
         await asyncio.sleep(self.seconds / 2)
         self.server.send_signal(signal.SIGKILL)
         self.server.wait()
         self.server = self.start()
         await self.ready()
-        while time.monotonic() < until:
+        self.until = time.monotonic() + self.seconds / 2
+        while not self.over:
             status = Path(f"/proc/{self.server.pid}/status").read_text()
             self.memory.append(int(status.split("VmRSS:")[1].split()[0]) // 1024)
             await asyncio.sleep(1)
 
     async def run(self) -> dict[str, Any]:
         await self.ready()
-        until = time.monotonic() + self.seconds
-        agents = [self.agent(number, until) for number in range(self.clients)]
-        await asyncio.gather(self.faults(until), *agents)
+        agents = [self.agent(number) for number in range(self.clients)]
+        await asyncio.gather(self.faults(), *agents)
         async with httpx2.AsyncClient(timeout=60) as client:
             while True:
                 page = (await client.get(f"{self.url}/metrics")).text

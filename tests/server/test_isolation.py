@@ -74,9 +74,9 @@ def test_a_prefix_of_another_tenant_is_never_found(locked: Served) -> None:
             # From bob's second conversation on, the header token of the first is his own.
             assert answer.usage.prompt_tokens_details.cached_tokens <= 1
             assert answer.usage.prompt_tokens_details.matched_exact <= 1
-    # A sign test: the known ones are not the faster ones more often than chance has it (p > .003).
+    # A sign test: neither kind is faster more often than chance has it (p > .0005).
     faster = sum(k < u for k, u in zip(*spent.values(), strict=True))
-    assert 3 <= faster <= TRIALS - 3
+    assert 2 <= faster <= TRIALS - 2
     own = ada.chat.completions.create(messages=about(known[0]), **CHAT)
     assert own.usage.prompt_tokens_details.cached_tokens > 100
 
