@@ -99,13 +99,15 @@ class Jobs:
         prompt = self.answers.splice(tenant, prompt)
         name = session_id(tenant, prompt)
         plan: Plan | None = None
+        pinned = prompt.pinned
         if self.planner is not None and not asked.has_ops:
-            plan = self.planner.plan(name, segments(prompt))
+            shown = segments(prompt)
+            plan = self.planner.plan(name, shown)
+            # A short first message is all that a policy knows to be pinned, not four tokens.
+            pinned = tuple((s.start, s.end) for s in shown if s.pinned)
         history = plan.history if plan is not None else history_of(asked, prompt)
         limit = asked.max_completion_tokens or asked.max_tokens
-        request = EngineRequest(
-            prompt.rendered.tokens, history, pinned=prompt.pinned, stop=self.ends
-        )
+        request = EngineRequest(prompt.rendered.tokens, history, pinned=pinned, stop=self.ends)
         job = Job(request, asked.stops, prompt, name, plan)
         return self._bounded(job, asked, limit, tenant)
 

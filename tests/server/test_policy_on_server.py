@@ -17,6 +17,7 @@ from akv_rsi.server.segments import segments
 from akv_rsi.server.service import Service
 from akv_rsi.server.wire import ChatRequest
 from akv_rsi.types import Drop
+from akv_rsi.visibility import Visibility
 
 CHAT = {"model": "reference", "temperature": 0, "max_tokens": 4}
 LOOP = """from akv_rsi.policies.dsl import Context, drop
@@ -99,6 +100,16 @@ def test_a_policy_out_of_time_takes_no_part_and_the_answer_says_so() -> None:
         assert answer.usage.prompt_tokens_details.drop_skipped_tokens == 6
     assert [failure["call"] for failure in told["policy_failures"]] == [3]
     assert "akv_policy_failures_total 1.0" in metrics
+
+
+def test_a_policy_may_drop_what_follows_a_very_short_opening() -> None:
+    source = library.spec("rolling_drop").source.replace("tool_result", "assistant")
+    made = service(policy=PolicySpec("answers", source=source, tunables=(("keep", 1),)))
+    messages = [{"role": "user", "content": "key"}, *turns(3)[2:]]  # three tokens, then an answer
+    request = made.jobs.chat(ChatRequest.model_validate({"messages": messages}), "").request
+    assert request.history.ops[0].ranges == ((3, 8),)
+    Visibility.replay(len(request.tokens), request.history, request.pinned)
+    made.jobs.planner.close()
 
 
 @pytest.mark.parametrize(
