@@ -111,7 +111,7 @@ class Runner:
             outcomes = self._engine.step()
             outputs = self._engine.outputs()
         except Exception as error:  # noqa: BLE001  # the thread's boundary: all must be told
-            self._fail(f"the engine failed: {type(error).__name__}: {error}")
+            self._fail(error)
             return
         for number, tokens in outputs.items():
             ticket = self._tickets[number]
@@ -127,6 +127,9 @@ class Runner:
             ticket.number = self._engine.submit(request)
         except AkvError as error:
             ticket.tell(error)
+            return
+        except Exception as error:  # noqa: BLE001  # the thread's boundary: all must be told
+            ticket.tell(self._fail(error))
             return
         self._tickets[ticket.number] = ticket
 
@@ -148,11 +151,14 @@ class Runner:
                 self._engine.cancel(ticket.number)
         self._tickets.clear()
 
-    def _fail(self, reason: str) -> None:
-        self.failed = reason
+    def _fail(self, error: Exception) -> EngineError:
+        """Gives up: the engine's state is unknown. What everyone in work is told."""
+        self.failed = f"the engine failed: {type(error).__name__}: {error}"
+        told = EngineError(self.failed)
         tickets, self._tickets = list(self._tickets.values()), {}
         for ticket in tickets:
-            ticket.tell(EngineError(reason))
+            ticket.tell(told)
+        return told
 
     def _broken(self) -> str | None:
         try:

@@ -163,14 +163,17 @@ def test_a_shutdown_answers_what_is_in_work(plain: Served) -> None:
     assert rest[-1].choices[0].finish_reason in ("stop", "length")
 
 
-def test_a_broken_engine_is_a_500_and_unhealthy(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("method", ["submit", "step"])
+def test_a_broken_engine_is_a_500_and_unhealthy(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
     made = service()
 
-    def broken() -> None:
+    def broken(*_: object) -> None:
         raise RuntimeError("out of luck")
 
     with serving(made) as served:
-        monkeypatch.setattr(made.runner._engine, "step", broken)
+        monkeypatch.setattr(made.runner._engine, method, broken)
         for _ in range(2):
             answer = post(served, asked())
             assert answer.status_code == 500
