@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import libcst as cst
 import libcst.matchers as m
@@ -39,6 +40,7 @@ class Site:
     ctx: str
 
 
+@lru_cache(maxsize=512)  # parents and donors are read again and again; trees do not change
 def parse(source: str) -> cst.Module:
     """The syntax tree of ``source``; `LintError` when it is not Python."""
     try:

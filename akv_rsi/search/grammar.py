@@ -160,6 +160,7 @@ class Grammar:
         if "superseded" in self.vocabulary.flags:
             superseded = Condition("{seg}.superseded_by is not None")
             rules += [(target, superseded) for target in (result, *tools)]
+            rules.append((superseded, Condition("{seg}.tokens >= {n}", self.vocabulary.sizes)))
         if "noted" in self.vocabulary.flags:
             rules.append((result, Condition("{ctx}.notes_about({seg})")))
         near = Condition("{ctx}.position_span > {n} * {ctx}.reliable_span", SPAN)
