@@ -52,9 +52,9 @@ def stale_version_read(patch: pytest.MonkeyPatch, case: Case) -> None:
     """One refreshed token is still read from the slot of its version before."""
     right = View.apply
 
-    def apply(view: View, applied: Applied, slots: Any) -> None:
+    def apply(view: View, applied: Applied, slots: Any, *moved: Any) -> None:
         slot, birth = view._slots[case.renewed], view._births[case.renewed]
-        right(view, applied, slots)
+        right(view, applied, slots, *moved)
         view._slots[case.renewed], view._births[case.renewed] = slot, birth
 
     patch.setattr(View, "apply", apply)

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 from akv_rsi.cli.audit import audit
+from akv_rsi.cli.fidelity import fidelity
+from akv_rsi.cli.search import search
 from akv_rsi.tasks.traces.readers import READERS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "transcripts.md").read_text(encoding="utf-8")
@@ -17,5 +19,7 @@ def test_every_format_has_a_row() -> None:
 
 
 def test_every_option_it_names_exists() -> None:
-    known = {name.replace("_", "-") for name in inspect.signature(audit).parameters} | {"format"}
+    commands = (audit, fidelity, search)
+    names = {name for command in commands for name in inspect.signature(command).parameters}
+    known = {name.replace("_", "-") for name in names} | {"format"}
     assert set(re.findall(r"`--([a-z-]+)", PAGE)) <= known
