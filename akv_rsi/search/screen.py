@@ -23,7 +23,7 @@ from akv_rsi.types import Trajectory
 # Open-loop costs differ a little from what a model makes of it: reject only beyond this margin.
 MARGIN = 0.05
 # What a prompt that ends so many reliable spans out leaves of it. An agent gets lost gradually: the
-# reference agent did 97% of the tasks (n=674) of which it lost nothing, up to two spans as well as
+# reference agent did 97% of the tasks (n=707) of which it lost nothing, up to two spans as well as
 # within one.
 FAR, BEYOND = 2.0, 0.6
 TOO_DEAR, DUPLICATE, PASSED_OVER, POOR = "dear", "duplicate", "passed over", "unpromising"
