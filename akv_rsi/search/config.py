@@ -68,7 +68,7 @@ class SearchConfig:
     recordings: int = 12
     reviews: int = 12
     overdraw: int = 8
-    warmup: int = 10
+    warmup: int = 6
     full: bool = False
     evidence: bool = False
     arms: tuple[str, ...] = ARMS
