@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from rich.console import Console
 
+from akv_rsi.cli.evaluators import agent_evaluator
 from akv_rsi.cli.names import ORACLE, policy_named
 from akv_rsi.cli.output import Bars, print_json, rows_table
-from akv_rsi.config import EngineConfig
 from akv_rsi.errors import PolicyError
 from akv_rsi.policies import library
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.policies.vocabulary import capabilities_of
-from akv_rsi.tasks.cost import load_prices
 from akv_rsi.tasks.episode import Episode, Split, TaskRef
-from akv_rsi.tasks.evaluator import Evaluator, EvaluatorConfig
-from akv_rsi.tasks.load import find_model, load_agent
-from akv_rsi.tasks.suites import BUILT_IN, load_suite, task_refs
+from akv_rsi.tasks.evaluator import Evaluator
+from akv_rsi.tasks.suites import BUILT_IN, task_refs
 from akv_rsi.tasks.summary import Row, engine_figures, summarise
 from akv_rsi.types import Trajectory
 
@@ -76,7 +72,7 @@ def evaluate(
     chosen = [*map(policy_named, policies)] or [*map(library.spec, library.names()), ORACLE]
     labels = list(policies) or [*library.names(), ORACLE.name]
     refs = task_refs(suite, split, count)
-    with _evaluator(suite, model, prices, budget, workers) as evaluator, Bars() as bars:
+    with agent_evaluator(suite, model, prices, budget, workers) as evaluator, Bars() as bars:
         evaluator.on_episode = lambda _: bars.advance(1)
         results = _run(evaluator, bars, dict(zip(labels, chosen, strict=True)), refs, seed)
     about: dict[str, Any] = {"suites": list(suite), "split": split, "tasks": count, "seed": seed}
@@ -138,21 +134,6 @@ def _row(
     ours_fixed, full_fixed = fixed
     both = (ours_fixed, full_fixed) if ours_fixed is not None and full_fixed else None
     return summarise(ours, full, evaluator.prices, seed, both)
-
-
-def _evaluator(
-    suites: Sequence[str], model: str, prices: str, budget: float, workers: int | None
-) -> Evaluator:
-    """Everything that was asked for is looked at before processes start."""
-    for name in suites:
-        load_suite(name)
-    find_model(model)
-    count = os.cpu_count() or 1 if workers is None else workers
-    return Evaluator(
-        partial(load_agent, model, EngineConfig(threads=1)),
-        load_prices(prices),
-        EvaluatorConfig(workers=count, budget=budget),
-    )
 
 
 def _plain(result: Evaluated) -> dict[str, Any]:

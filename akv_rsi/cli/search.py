@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from akv_rsi.cli.evaluators import agent_evaluator, processes
 from akv_rsi.cli.inspect import need_terminal, watch
 from akv_rsi.cli.output import Bars, interval, print_json, rows_table
 from akv_rsi.cli.trace_search import NO_MODEL, asked_on_traces, trace_evaluator
-from akv_rsi.config import EngineConfig
 from akv_rsi.errors import ConfigError
 from akv_rsi.search.config import QUICK, SearchConfig, recorded_config
 from akv_rsi.search.estimate import estimate
@@ -22,10 +20,9 @@ from akv_rsi.search.llm.serve import serving
 from akv_rsi.search.loop import run
 from akv_rsi.search.report import SearchReport
 from akv_rsi.search.store import Store, read_config
-from akv_rsi.tasks.cost import load_prices
-from akv_rsi.tasks.evaluator import Evaluator, EvaluatorConfig
-from akv_rsi.tasks.load import REFERENCE, find_model, load_agent
-from akv_rsi.tasks.suites import BUILT_IN, load_suite
+from akv_rsi.tasks.evaluator import Evaluator
+from akv_rsi.tasks.load import REFERENCE, find_model
+from akv_rsi.tasks.suites import BUILT_IN
 from akv_rsi.tasks.traces.evaluator import TraceEvaluator
 
 
@@ -197,17 +194,9 @@ def make_evaluator(config: SearchConfig, workers: int | None) -> Evaluator | Tra
     """Everything that was asked for is looked at here, before a run directory is made."""
     if workers is not None and workers < 0:
         raise ConfigError(f"workers must not be negative, not {workers}")
-    count = os.cpu_count() or 1 if workers is None else workers
     if config.traces:
-        return trace_evaluator(config, count)
-    for name in config.suites:
-        load_suite(name)
-    find_model(config.model)
-    return Evaluator(
-        partial(load_agent, config.model, EngineConfig(threads=1)),
-        load_prices(config.prices),
-        EvaluatorConfig(workers=count, budget=config.budget),
-    )
+        return trace_evaluator(config, processes(workers))
+    return agent_evaluator(config.suites, config.model, config.prices, config.budget, workers)
 
 
 def _create(runs: Path, config: SearchConfig) -> Store:

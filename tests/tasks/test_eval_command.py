@@ -30,8 +30,8 @@ def _toy_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(name: str) -> Any:
         return (Path(), toy_format()) if name == "reference" else find_model(name)
 
-    monkeypatch.setattr("akv_rsi.cli.eval.find_model", find)
-    monkeypatch.setattr("akv_rsi.cli.eval.load_agent", lambda *_: toy_agent())
+    monkeypatch.setattr("akv_rsi.cli.evaluators.find_model", find)
+    monkeypatch.setattr("akv_rsi.cli.evaluators.load_agent", lambda *_: toy_agent())
 
 
 def evaluated(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
