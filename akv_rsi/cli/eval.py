@@ -32,8 +32,12 @@ class Evaluated:
     label: str
     spec: PolicySpec
     row: Row | None
-    engine: dict[str, float]
-    detail: str
+    episodes: Sequence[Episode]
+
+    @property
+    def detail(self) -> str:
+        """What went wrong first, if anything did."""
+        return next((e.detail for e in self.episodes if e.outcome != "done"), "")
 
 
 def evaluate(
@@ -72,7 +76,7 @@ def evaluate(
     chosen = [*map(policy_named, policies)] or [*map(library.spec, library.names()), ORACLE]
     labels = list(policies) or [*library.names(), ORACLE.name]
     refs = task_refs(suite, split, count)
-    with agent_evaluator(suite, model, prices, budget, workers) as evaluator, Bars() as bars:
+    with agent_evaluator(suite, model, prices, budget, workers) as evaluator, Bars(json) as bars:
         evaluator.on_episode = lambda _: bars.advance(1)
         results = _run(evaluator, bars, dict(zip(labels, chosen, strict=True)), refs, seed)
     about: dict[str, Any] = {"suites": list(suite), "split": split, "tasks": count, "seed": seed}
@@ -106,8 +110,7 @@ def _run(
             label,
             spec,
             _row(evaluator, rows[spec.id], rows[FULL.id], (fixed[spec.id], fixed[FULL.id]), seed),
-            engine_figures(rows[spec.id]),
-            next((e.detail for e in rows[spec.id] if e.outcome != "done"), ""),
+            rows[spec.id],
         )
         for label, spec in named.items()
     ]
@@ -139,7 +142,17 @@ def _row(
 def _plain(result: Evaluated) -> dict[str, Any]:
     about: dict[str, Any] = {"name": result.label, "tunables": dict(result.spec.tunables)}
     row = result.row.to_json() if result.row else dict.fromkeys(("accuracy", "cost_ratio"))
-    return about | row | {"engine": result.engine}
+    episodes = [
+        {
+            "task": f"{e.task.suite}/{e.task.seed}",
+            "success": e.success,
+            "cost": e.cost,
+            "outcome": e.outcome,
+            "detail": e.detail,
+        }
+        for e in result.episodes
+    ]
+    return about | row | {"engine": engine_figures(result.episodes), "episodes": episodes}
 
 
 def _show(results: Sequence[Evaluated], title: str) -> None:

@@ -81,10 +81,15 @@ def _short(value: Interval | None) -> str:
 
 
 class Bars:
-    """A `Watcher` with one progress bar per phase, on stderr; lines appear above them."""
+    """A `Watcher` with one progress bar per phase, on stderr; lines appear above them.
 
-    def __init__(self) -> None:
+    Where stderr is no terminal bars cannot be drawn: ``plain`` says how far it is in lines instead,
+    for a program that reads along.
+    """
+
+    def __init__(self, plain: bool = False) -> None:
         self.console = Console(stderr=True)
+        self._plain = plain and not self.console.is_terminal
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -97,7 +102,8 @@ class Bars:
         self._task: TaskID | None = None
 
     def __enter__(self) -> Bars:
-        self._progress.start()
+        if not self._plain:
+            self._progress.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -110,8 +116,12 @@ class Bars:
 
     def advance(self, episodes: int) -> None:
         """The current bar grows."""
-        if self._task is not None:
-            self._progress.advance(self._task, episodes)
+        if self._task is None:
+            return
+        self._progress.advance(self._task, episodes)
+        if self._plain:
+            (bar,) = (task for task in self._progress.tasks if task.id == self._task)
+            self.say(f"{bar.description} {bar.completed:.0f}/{bar.total:.0f}")
 
     def say(self, line: str) -> None:
         """A line above the bars."""

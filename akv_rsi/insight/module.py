@@ -40,6 +40,17 @@ def write_module(path: Path, text: str) -> None:
         raise StoreError(f"{path} cannot be written: {error.strerror}") from error
 
 
+def write_new(path: Path, text: str) -> None:
+    """Writes a file that is not there yet; `StoreError` when it is, or cannot be written."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise StoreError(f"{path} exists: choose another name") from error
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror}") from error
+
+
 def command_of(run: Run) -> str:
     """The command that repeats the search."""
     config = run.config

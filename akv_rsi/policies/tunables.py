@@ -7,8 +7,8 @@ chosen values into the source, so that what runs is also what is exported.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from akv_rsi.errors import ConfigError, LintError
@@ -36,6 +36,12 @@ class Tunable:
     default: Number
     integer: bool
     log: bool
+
+    @property
+    def call(self) -> str:
+        """Its declaration, as it stands in a source."""
+        log = ", log=True" if self.log else ""
+        return f'tunable("{self.name}", {self.low}, {self.high}, default={self.default}{log})'
 
     def check(self, value: Number) -> Number:
         """``value`` as this tunable's type; `ConfigError` when it does not fit."""
@@ -65,6 +71,22 @@ def freeze(source: str, values: Mapping[str, Number]) -> str:
     >>> freeze('KEEP = tunable("keep", 1, 16, default=6)', {"keep": 3})
     'KEEP = 3'
     """
+    return _rewritten(source, values, lambda declared, value: repr(value))
+
+
+def redeclare(source: str, values: Mapping[str, Number]) -> str:
+    """``source`` with ``values`` as the defaults of its tunables; errors and lines as `freeze`.
+
+    >>> redeclare('KEEP = tunable("keep", 1, 16, default=6)', {"keep": 3})
+    'KEEP = tunable("keep", 1, 16, default=3)'
+    """
+    return _rewritten(source, values, lambda declared, value: replace(declared, default=value).call)
+
+
+def _rewritten(
+    source: str, values: Mapping[str, Number], text_of: Callable[[Tunable, Number], str]
+) -> str:
+    """``source`` with other text for each declaration, on the same line numbers."""
     declarations = list(_declarations(parse(source)))
     known = [declared.name for _, declared in declarations]
     if unknown := sorted(set(values) - set(known)):
@@ -80,9 +102,8 @@ def freeze(source: str, values: Mapping[str, Number]) -> str:
         start = starts[call.lineno - 1] + call.col_offset
         end = starts[(call.end_lineno or call.lineno) - 1] + (call.end_col_offset or 0)
         value = declared.check(values.get(declared.name, declared.default))
-        text = (
-            text[:start] + repr(value).encode() + b"\n" * text.count(b"\n", start, end) + text[end:]
-        )
+        new = text_of(declared, value).encode()
+        text = text[:start] + new + b"\n" * text.count(b"\n", start, end) + text[end:]
     return text.decode()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -9,15 +10,17 @@ from textual import on, work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Footer, Static, TabbedContent, TabPane
+from textual.worker import Worker
 
 from akv_rsi.errors import AkvError, StoreError
-from akv_rsi.insight.module import exportable, module_of, write_module
+from akv_rsi.insight.module import exportable, module_of, write_new
 from akv_rsi.insight.run import Run
-from akv_rsi.tui.confirm import AskPath
+from akv_rsi.tui.confirm import Ask, Confirm, free_path
 from akv_rsi.tui.help import Help
 from akv_rsi.tui.look import name_of
 from akv_rsi.tui.pane import Pane, Shown
 from akv_rsi.tui.panes.archive import ArchivePane
+from akv_rsi.tui.panes.edit import EditPane
 from akv_rsi.tui.panes.live import LivePane
 from akv_rsi.tui.panes.map import MapPane
 from akv_rsi.tui.panes.policy import PolicyPane
@@ -31,6 +34,7 @@ PANES: dict[str, tuple[str, type[Pane]]] = {
     "trajectory": ("Trajectory", TrajectoryPane),
     "tree": ("Tree", TreePane),
     "live": ("Live", LivePane),
+    "edit": ("Edit", EditPane),
 }
 
 
@@ -40,7 +44,8 @@ class Inspector(App[None]):
     TITLE = "akv-rsi"
     ENABLE_COMMAND_PALETTE = False
     CSS = """
-    #where { height: 1; padding: 0 1; background: $primary-darken-2; color: $text; }
+    #where { height: 1; text-wrap: nowrap; text-overflow: ellipsis; padding: 0 1;
+      background: $primary-darken-2; color: $text; }
     TabbedContent { height: 1fr; }
     TabPane { padding: 0; }
     """
@@ -59,6 +64,7 @@ class Inspector(App[None]):
         super().__init__()
         self.shown = Shown.first(run)
         self.follow = follow
+        self._reading: Worker[None] | None = None
         self._first = "live" if follow else next(iter(PANES))
 
     def compose(self) -> ComposeResult:
@@ -101,9 +107,14 @@ class Inspector(App[None]):
         else:
             self.pane.looked()
 
-    @work(exclusive=True, thread=True)
     def read(self) -> None:
-        """What was added to the store; a failure is told, and what was read stays."""
+        """What was added to the store, unless that is being read just now."""
+        if self._reading is None or self._reading.is_finished:
+            self._reading = self._read()
+
+    @work(thread=True)
+    def _read(self) -> None:
+        """A failure is told, and what was read stays."""
         try:
             added = self.shown.run.refresh()
         except StoreError as error:
@@ -140,20 +151,33 @@ class Inspector(App[None]):
         except AkvError as error:
             self.notify(str(error), severity="error")
             return
-        self.push_screen(
-            AskPath(f"{seen.label} as a Python module", f"policy_{seen.id[:8]}.py"),
-            lambda path: self._write(path, text),
+        self.ask_where(
+            f"{seen.label} as a Python module", f"policy_{seen.id[:8]}.py", text, lambda path: None
         )
 
-    def _write(self, path: Path | None, text: str) -> None:
-        if path is None:
+    def ask_where(self, what: str, name: str, text: str, wrote: Callable[[Path], None]) -> None:
+        """Writes ``text`` to a new file of the user's choice, and tells ``wrote`` of it."""
+
+        def write(path: Path | None) -> None:
+            if path is None:
+                return
+            try:
+                write_new(path, text)
+            except StoreError as error:
+                self.notify(str(error), severity="error")
+            else:
+                self.notify(f"wrote {path}")
+                wrote(path)
+
+        self.push_screen(Ask(f"{what}; Enter writes it", name, free_path), write)
+
+    async def action_quit(self) -> None:
+        """Asks first where an edited policy is not saved."""
+        if not self.query_one(EditPane).unsaved:
+            self.exit()
             return
-        try:
-            write_module(path, text)
-        except StoreError as error:
-            self.notify(str(error), severity="error")
-        else:
-            self.notify(f"wrote {path}")
+        question = "An edited policy is not saved (7 Edit, Ctrl+S). Quit all the same?"
+        self.push_screen(Confirm(question), lambda sure: self.exit() if sure else None)
 
     def action_theme(self) -> None:
         """Light or dark."""

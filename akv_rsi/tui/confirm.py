@@ -1,9 +1,10 @@
-"""Small questions: yes or no, and where to write."""
+"""Small questions: yes or no, and one line of text."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -11,6 +12,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Static
+
+from akv_rsi.errors import AkvError, ConfigError
+
+A = TypeVar("A")
 
 _BOX = """
 {name} {{ align: center middle; }}
@@ -39,29 +44,41 @@ class Confirm(ModalScreen[bool]):
         yield Footer()
 
 
-class AskPath(ModalScreen[Path | None]):
-    """Where to write a file. One that exists is not overwritten."""
+class Ask(ModalScreen[A | None]):
+    """One line of text; what ``take`` makes of it is the answer.
 
-    DEFAULT_CSS = _BOX.format(name="AskPath")
+    Where ``take`` raises an `AkvError`, its message is shown and the question stays.
+    """
+
+    DEFAULT_CSS = _BOX.format(name="Ask")
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
 
-    def __init__(self, what: str, path: str) -> None:
+    def __init__(self, what: str, text: str, take: Callable[[str], A]) -> None:
         super().__init__()
-        self._what, self._path = what, path
+        self._what, self._text, self._take = what, text, take
 
     def compose(self) -> ComposeResult:
         """One line to edit."""
         with Vertical():
-            yield Static(f"{self._what}; Enter writes it", markup=False)
-            yield Input(self._path)
+            yield Static(self._what, markup=False)
+            yield Input(self._text)
             yield Static("", id="problem", markup=False)
         yield Footer()
 
     @on(Input.Submitted)
-    def write(self, event: Input.Submitted) -> None:
-        """Takes the path unless something is there already."""
-        path = Path(event.value).expanduser()
-        if path.exists():
-            self.query_one("#problem", Static).update(f"{path} exists: choose another name")
+    def answer(self, event: Input.Submitted) -> None:
+        """Takes it, or says why not."""
+        try:
+            answer = self._take(event.value)
+        except AkvError as error:
+            self.query_one("#problem", Static).update(str(error))
         else:
-            self.dismiss(path)
+            self.dismiss(answer)
+
+
+def free_path(text: str) -> Path:
+    """The path ``text`` names; `ConfigError` where something is already."""
+    path = Path(text).expanduser()
+    if path.exists():
+        raise ConfigError(f"{path} exists: choose another name")
+    return path

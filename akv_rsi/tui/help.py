@@ -13,7 +13,7 @@ from textual.widgets import Footer, Markdown
 from akv_rsi.tui.pane import Pane
 
 _EVERYWHERE = """
-**1** to **6** or a click: another screen. **Arrows**, **PgUp**, **PgDn**, **Home**, **End**: move.
+**1** to **7** or a click: another screen. **Arrows**, **PgUp**, **PgDn**, **Home**, **End**: move.
 **Enter**: open. **t**: light or dark. **q**: quit.
 """
 

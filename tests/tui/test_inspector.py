@@ -1,14 +1,14 @@
 """The inspector driven by a pilot: every screen, narrow and wide; snapshots of some."""
 
-import asyncio
 import sqlite3
 
 import pytest
+from piloting import NARROW, WIDE, drive, press, settle, text, until
 
 from akv_rsi.insight.cachemap import CacheMap, State
 from akv_rsi.insight.compare import instructive
 from akv_rsi.insight.run import Run
-from akv_rsi.tui.app import PANES, Inspector
+from akv_rsi.tui.app import PANES
 from akv_rsi.tui.help import Help
 from akv_rsi.tui.lines import Lines
 from akv_rsi.tui.mapgrid import MapGrid
@@ -16,46 +16,6 @@ from akv_rsi.tui.pane import Pane
 from akv_rsi.tui.pareto import Pareto
 from akv_rsi.tui.picker import TaskPicker
 from akv_rsi.tui.table import Table
-
-NARROW, WIDE = (80, 24), (200, 60)
-
-
-def drive(run, size, steps, follow=False):
-    """Runs ``steps(app, pilot)`` inside the app."""
-
-    async def inside():
-        app = Inspector(run, follow)
-        async with app.run_test(size=size) as pilot:
-            await settle(app, pilot)
-            await steps(app, pilot)
-
-    asyncio.run(inside())
-
-
-async def settle(app, pilot):
-    await app.workers.wait_for_complete()
-    await pilot.pause()
-
-
-async def press(app, pilot, *keys):
-    for key in keys:
-        await pilot.press(key)
-        await settle(app, pilot)
-
-
-async def until(pilot, condition):
-    """Waits for what a worker brings."""
-    for _ in range(1000):
-        if condition():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError("it never came")
-
-
-def text(widget):
-    """What a list of lines shows."""
-    rows = (widget.render_line(y) for y in range(widget.size.height))
-    return "\n".join("".join(segment.text for segment in strip) for strip in rows)
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE])
@@ -217,15 +177,11 @@ def test_the_store_is_followed_and_a_failure_is_told(copy):
         assert app.pane.query_one("#ledger") is not None
         assert "stopped; 20 steps" in str(app.pane.query_one("#ledger").render())
         (copy / "run.sqlite").write_bytes(whole)
-        app.read()
-        await settle(app, pilot)
-        await settle(app, pilot)
-        assert "finished" in str(app.pane.query_one("#ledger").render())
+        await until(pilot, lambda: "finished" in str(app.pane.query_one("#ledger").render()))
         await press(app, pilot, "space")
         assert not app.pane.paused, "nobody writes it"
         (copy / "run.sqlite").write_bytes(b"nonsense" * 1000)
-        app.read()
-        await settle(app, pilot)
+        await until(pilot, lambda: "damaged" in " ".join(n.message for n in app._notifications))
         assert app.is_running
 
     drive(Run(copy), NARROW, steps, follow=True)
