@@ -18,8 +18,8 @@ from akv_rsi.engine.cache import Cache
 from akv_rsi.engine.memory import keep_freed_memory
 from akv_rsi.engine.model import Model
 from akv_rsi.engine.pool import PagePool
-from akv_rsi.engine.request import Completion, EngineStats, Request
-from akv_rsi.engine.sampler import sample
+from akv_rsi.engine.request import Completion, EngineStats, Likely, Request, Sampled
+from akv_rsi.engine.sampler import likelihoods, sample
 from akv_rsi.engine.scheduler import Scheduler
 from akv_rsi.engine.sequence import Sequence as Running
 from akv_rsi.errors import AkvError, ConfigError, ContextLimit, EngineError, NumericalError, OpError
@@ -83,6 +83,8 @@ class Engine:
         try:
             if request.max_new_tokens < 1:
                 raise EngineError("max_new_tokens must be at least 1")
+            if request.logprobs is not None and request.logprobs < 0:
+                raise EngineError("logprobs must be at least 0")
             if request.attention and self._pool.device.type != "cpu":
                 raise EngineError("attention is measured on a processor only: ask for none here")
             sequence = self._sequence(number, request)
@@ -103,7 +105,8 @@ class Engine:
             logits = self._backend.forward(batch)
         self._count_pass(batch)
         tokens = sample(logits, [sequence.sampling for sequence in wanted])
-        return outcomes + self._take(wanted, tokens)
+        likely = likelihoods(logits, tokens, [one.request.logprobs for one in wanted])
+        return outcomes + self._take(wanted, tokens, likely)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """The completions of ``requests``, in their order.
@@ -139,9 +142,13 @@ class Engine:
                 return True
         return False
 
-    def outputs(self) -> dict[int, tuple[int, ...]]:
+    def outputs(self) -> dict[int, Sampled]:
         """What the requests in work have sampled so far, by number."""
-        return {one.number: one.output for one in self._scheduler if one.known > one.prompt}
+        return {
+            one.number: Sampled(one.output, tuple(one.likely))
+            for one in self._scheduler
+            if one.known > one.prompt
+        }
 
     def finish(self, number: int) -> Completion | None:
         """Ends a request where it stands; None when it has sampled nothing, or is not in work."""
@@ -273,12 +280,14 @@ class Engine:
             raise ContextLimit(f"position {highest} is past the model's {limit} positions")
         return sequence
 
-    def _take(self, wanted: list[Running], tokens: list[int | None]) -> list[tuple[int, Outcome]]:
+    def _take(
+        self, wanted: list[Running], tokens: list[int | None], likely: list[Likely | None]
+    ) -> list[tuple[int, Outcome]]:
         """Gives each sequence its token, and retires those that are done or failed."""
         outcomes: list[tuple[int, Outcome]] = []
         failed = [one for one, token in zip(wanted, tokens, strict=True) if token is None]
         spoilt = [one.lease.pages for one in failed if one.lease is not None]
-        for sequence, token in zip(wanted, tokens, strict=True):
+        for sequence, token, told in zip(wanted, tokens, likely, strict=True):
             if token is None and not sequence.alone:
                 # What it shared may be another's fault: it has one more try, by itself.
                 self._scheduler.remove(sequence)
@@ -286,7 +295,10 @@ class Engine:
                 self._scheduler.add(self._sequence(sequence.number, sequence.request, alone=True))
             elif token is None:
                 outcomes.append(self._fail(sequence, NumericalError("logits are not finite")))
-            elif sequence.push(token) or sequence.upcoming_position >= self._model.max_positions:
+            elif (
+                sequence.push(token, told)
+                or sequence.upcoming_position >= self._model.max_positions
+            ):
                 outcomes.append((sequence.number, self._finish(sequence)))
             else:
                 self._scheduler.advance(sequence)

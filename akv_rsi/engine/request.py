@@ -4,9 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from akv_rsi.types import Op, OpHistory, Range, Restore
+
+
+class Likely(NamedTuple):
+    """How likely the model held a sampled token: natural logarithms, whatever the temperature.
+
+    ``top`` are the most likely tokens in its place, the likeliest first.
+    """
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+class Sampled(NamedTuple):
+    """Tokens a request has sampled; ``likely`` one by one, if the request asked for it."""
+
+    tokens: tuple[int, ...]
+    likely: tuple[Likely, ...] = ()
+
+    def since(self, count: int) -> Sampled:
+        """All but the first ``count``."""
+        return Sampled(self.tokens[count:], self.likely[count:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +40,8 @@ class Request:
     side sets, and ``salt``, which its client may choose.
 
     ``attention`` names ranges of the prompt whose share of attention is wanted: it costs the
-    request its place among those that decode from dense copies.
+    request its place among those that decode from dense copies. ``logprobs`` asks how likely each
+    sampled token was, and that many likeliest ones in its place.
     """
 
     tokens: Sequence[int]
@@ -32,6 +54,7 @@ class Request:
     tenant: str = ""
     attention: tuple[Range, ...] = ()
     salt: str = ""
+    logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +69,7 @@ class Completion:
     ``ttft`` from submission to the first token, ``itl`` the mean gap between later ones.
 
     ``attention`` holds, for each range the request named, the share of attention that the sampled
-    tokens' queries gave it, over all layers and heads.
+    tokens' queries gave it, over all layers and heads. ``likely`` is for each token, if asked for.
     """
 
     tokens: tuple[int, ...]
@@ -62,6 +85,7 @@ class Completion:
     recovered: int = 0
     restored: int = 0
     attention: tuple[float, ...] = ()
+    likely: tuple[Likely, ...] = ()
 
 
 @dataclass(slots=True)

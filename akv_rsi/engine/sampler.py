@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from akv_rsi.engine.request import Likely
+
 
 @dataclass(slots=True)
 class Sampling:
@@ -42,3 +44,22 @@ def sample(logits: Tensor, samplings: Sequence[Sampling]) -> list[int | None]:
         else:
             tokens.append(sampling.draw(logits[row]))
     return tokens
+
+
+def likelihoods(
+    logits: Tensor, tokens: Sequence[int | None], wanted: Sequence[int | None]
+) -> list[Likely | None]:
+    """Per row of ``logits`` how likely its token was, with the ``wanted`` likeliest.
+
+    None for rows that want none, and for rows without a token.
+    """
+    found: list[Likely | None] = []
+    for row, (token, count) in enumerate(zip(tokens, wanted, strict=True)):
+        if token is None or count is None:
+            found.append(None)
+            continue
+        scores = logits[row].log_softmax(-1)
+        values, ids = scores.topk(min(count, len(scores)))
+        top = tuple(zip(ids.tolist(), values.tolist(), strict=True))
+        found.append(Likely(float(scores[token]), top))
+    return found

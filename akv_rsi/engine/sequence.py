@@ -17,7 +17,7 @@ import torch
 from akv_rsi.engine.attention import Segment
 from akv_rsi.engine.cache import Cache
 from akv_rsi.engine.pool import Lease
-from akv_rsi.engine.request import Completion, Request
+from akv_rsi.engine.request import Completion, Likely, Request
 from akv_rsi.engine.sampler import Sampling
 from akv_rsi.engine.walk import Walk
 
@@ -33,6 +33,7 @@ class Sequence(Walk):
         self.request = request
         self.lease: Lease | None = None
         self.sampling = Sampling(request.temperature, request.seed)
+        self.likely: list[Likely] = []
         self._started = perf_counter()
         self._first_token = self._last_token = 0.0
         self._watched: Segment | None = None
@@ -107,8 +108,10 @@ class Sequence(Walk):
         segment.mass = torch.zeros(len(segment.keys.tokens))
         self._watched = segment
 
-    def push(self, token: int) -> bool:
+    def push(self, token: int, likely: Likely | None) -> bool:
         """Takes a sampled token; whether the request is finished with it."""
+        if likely is not None:
+            self.likely.append(likely)
         if self._watched is not None and self._watched.mass is not None:
             self._mass[self._watched.keys.tokens] += self._watched.mass.numpy()
             self._watched = None
@@ -151,6 +154,7 @@ class Sequence(Walk):
             recovered=tally.recovered,
             restored=tally.restored,
             attention=tuple(self._share(start, end) for start, end in self.request.attention),
+            likely=tuple(self.likely),
         )
 
     def _share(self, start: int, end: int) -> float:

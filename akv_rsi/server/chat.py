@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from akv_rsi.errors import AkvError
-from akv_rsi.server.generation import Generation
+from akv_rsi.server.generation import Generation, Piece
 from akv_rsi.server.jobs import Job
 from akv_rsi.server.refusal import Refusal, body_of, refusal_of
 from akv_rsi.server.service import Service
@@ -66,8 +66,8 @@ class _Stream(StreamingResponse):
 async def _events(
     shape: Shape,
     generation: Generation,
-    first: str | None,
-    pieces: AsyncIterator[str],
+    first: Piece | None,
+    pieces: AsyncIterator[Piece],
     wants_usage: bool,
 ) -> AsyncIterator[bytes]:
     """The stream of an answer, as server-sent events."""
@@ -77,8 +77,8 @@ async def _events(
     try:
         if first is not None:
             yield _event(shape.piece(first, job))
-        async for text in pieces:
-            yield _event(shape.piece(text, job))
+        async for piece in pieces:
+            yield _event(shape.piece(piece, job))
     except AkvError as error:
         yield _event(body_of(refusal_of(error)))
         return
@@ -98,11 +98,11 @@ def _usage(generation: Generation) -> dict[str, Any]:
     return generation.job.usage(generation.completion)
 
 
-async def _first(pieces: AsyncIterator[str]) -> str | None:
+async def _first(pieces: AsyncIterator[Piece]) -> Piece | None:
     return await anext(pieces, None)
 
 
-async def _drained(pieces: AsyncIterator[str]) -> None:
+async def _drained(pieces: AsyncIterator[Piece]) -> None:
     async for _ in pieces:
         pass
 

@@ -18,7 +18,7 @@ from akv_rsi.server.refusal import Refusal
 from akv_rsi.server.segments import segments
 from akv_rsi.server.sessions import session_id
 from akv_rsi.server.tenants import Tenants
-from akv_rsi.server.wire import Asked, ChatRequest, CompletionRequest, refuse_unsupported
+from akv_rsi.server.wire import ChatRequest, CompletionRequest, refuse_unsupported
 from akv_rsi.tasks.template import ChatTemplate
 from akv_rsi.visibility import Visibility
 
@@ -146,7 +146,9 @@ class Jobs:
         if ops > self._config.max_ops:
             raise Refusal(400, f"{ops} ops are more than the {self._config.max_ops} it takes")
 
-    def _bounded(self, job: Job, asked: Asked, limit: int | None, tenant: str) -> Job:
+    def _bounded(
+        self, job: Job, asked: ChatRequest | CompletionRequest, limit: int | None, tenant: str
+    ) -> Job:
         """The job with its sampling, and an answer no longer than there are positions."""
         prompt = len(job.request.tokens)
         if not prompt:
@@ -166,6 +168,7 @@ class Jobs:
             max_new_tokens=answer,
             temperature=_temperature(asked.temperature),
             seed=seed,
+            logprobs=asked.likeliest,
             tenant=tenant,
             salt=asked.cache_salt,
         )

@@ -29,6 +29,11 @@ class Reader:
         self.stopped = False
 
     @property
+    def shown(self) -> int:
+        """Characters of the text that were shown."""
+        return self._shown
+
+    @property
     def held(self) -> str:
         """The text that was held back."""
         return self.text[self._shown :]

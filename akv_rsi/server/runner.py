@@ -13,12 +13,12 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from akv_rsi.engine.engine import Engine
-from akv_rsi.engine.request import Completion, EngineStats, Request
+from akv_rsi.engine.request import Completion, EngineStats, Request, Sampled
 from akv_rsi.errors import AkvError, EngineError
 from akv_rsi.server.refusal import Refusal
 
 # Newly sampled tokens, the completion of all of them, or why there is none.
-Event = tuple[int, ...] | Completion | AkvError
+Event = Sampled | Completion | AkvError
 
 
 class Ticket:
@@ -113,11 +113,11 @@ class Runner:
         except Exception as error:  # noqa: BLE001  # the thread's boundary: all must be told
             self._fail(error)
             return
-        for number, tokens in outputs.items():
+        for number, sampled in outputs.items():
             ticket = self._tickets[number]
-            if len(tokens) > ticket.sent:
-                ticket.tell(tokens[ticket.sent :])
-                ticket.sent = len(tokens)
+            if len(sampled.tokens) > ticket.sent:
+                ticket.tell(sampled.since(ticket.sent))
+                ticket.sent = len(sampled.tokens)
         for number, outcome in outcomes:
             self._tickets.pop(number).tell(outcome)
         self.stats = self._engine.stats()

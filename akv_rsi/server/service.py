@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from akv_rsi.engine.engine import Engine
 from akv_rsi.server.answers import Answer
-from akv_rsi.server.generation import Generation
+from akv_rsi.server.generation import Generation, Piece
 from akv_rsi.server.jobs import Job, Jobs
 from akv_rsi.server.limits import ServerConfig
 from akv_rsi.server.metrics import Metrics
@@ -43,7 +43,7 @@ class Service:
         self.jobs = Jobs(template, engine.positions, engine.vocabulary, config, tenants, planner)
         self.sessions = Sessions(config.kept_sessions)
         self.gate = Gate(tenants, config.max_in_work)
-        self.decode = template.decode
+        self._template = template
         self.metrics = Metrics(lambda: self.runner.stats, self._gauges())
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="prepare")
 
@@ -67,13 +67,13 @@ class Service:
         self.metrics.asked(type(op).__name__.lower() for op in job.request.history)
         if job.plan is not None and job.plan.error is not None:
             self.metrics.failed_policy()
-        return Generation(self.runner, job, self.decode, hold)
+        return Generation(self.runner, job, self._template, hold)
 
-    async def answer(self, generation: Generation) -> AsyncGenerator[str, None]:
+    async def answer(self, generation: Generation) -> AsyncGenerator[Piece, None]:
         """The answer's text, piece by piece; at its end it is on record."""
         async with aclosing(generation.deltas()) as deltas:
-            async for text in deltas:
-                yield text
+            async for piece in deltas:
+                yield piece
         self._record(generation)
 
     def model(self, asked: str | None) -> None:

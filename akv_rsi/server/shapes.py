@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from akv_rsi.server.generation import Generation
+from akv_rsi.server.generation import Generation, Piece
 from akv_rsi.server.jobs import Job
+from akv_rsi.server.likelihood import Entry, chat_logprobs, text_logprobs
 from akv_rsi.server.toolcalls import parse
 
 
@@ -34,7 +35,7 @@ class Shape(ABC):
         yield from ()
 
     @abstractmethod
-    def piece(self, text: str, job: Job) -> dict[str, Any]:
+    def piece(self, piece: Piece, job: Job) -> dict[str, Any]:
         """The chunk of one piece of text."""
 
     @abstractmethod
@@ -63,9 +64,9 @@ class ChatShape(Shape):
         """See `Shape`."""
         yield self._chunk({"role": "assistant", "content": ""}, None, job)
 
-    def piece(self, text: str, job: Job) -> dict[str, Any]:
+    def piece(self, piece: Piece, job: Job) -> dict[str, Any]:
         """See `Shape`."""
-        return self._chunk({"content": text}, None, job)
+        return self._chunk({"content": piece.text}, None, job, piece.entries)
 
     def last(self, generation: Generation) -> Iterator[dict[str, Any]]:
         """See `Shape`."""
@@ -75,15 +76,20 @@ class ChatShape(Shape):
             yield self._chunk({"tool_calls": calls}, None, generation.job)
         elif rest := generation.held:
             yield self._chunk({"content": rest}, None, generation.job)
-        yield self._chunk({}, self._finish(generation, said), generation.job)
+        finish = self._finish(generation, said)
+        yield self._chunk({}, finish, generation.job, generation.rest)
 
     def _choice(self, generation: Generation) -> dict[str, Any]:
         said = self._said(generation)
         message = {"role": "assistant", "content": said["content"], "refusal": None}
         if said["tool_calls"]:
             message["tool_calls"] = said["tool_calls"]
-        finish = self._finish(generation, said)
-        return {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+        return {
+            "index": 0,
+            "message": message,
+            "logprobs": None if generation.entries is None else chat_logprobs(generation.entries),
+            "finish_reason": self._finish(generation, said),
+        }
 
     def _said(self, generation: Generation) -> dict[str, Any]:
         if not self._calls:
@@ -94,8 +100,11 @@ class ChatShape(Shape):
     def _finish(self, generation: Generation, said: dict[str, Any]) -> str:
         return "tool_calls" if said["tool_calls"] else generation.finish
 
-    def _chunk(self, delta: dict[str, Any], finish: str | None, job: Job) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    def _chunk(
+        self, delta: dict[str, Any], finish: str | None, job: Job, entries: Sequence[Entry] = ()
+    ) -> dict[str, Any]:
+        logprobs = chat_logprobs(entries) if entries else None
+        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         return self._with(self._chunk_kind, [choice], job)
 
 
@@ -105,21 +114,24 @@ class TextShape(Shape):
     def __init__(self, model: str) -> None:
         super().__init__(model, "cmpl", "text_completion", "text_completion")
 
-    def piece(self, text: str, job: Job) -> dict[str, Any]:
+    def piece(self, piece: Piece, job: Job) -> dict[str, Any]:
         """See `Shape`."""
-        return self._with(self._chunk_kind, [_text_choice(text, None)], job)
+        return self._with(
+            self._chunk_kind, [_text_choice(piece.text, piece.entries or None, None)], job
+        )
 
     def last(self, generation: Generation) -> Iterator[dict[str, Any]]:
         """See `Shape`."""
-        choice = _text_choice("", generation.finish)
+        choice = _text_choice("", generation.rest or None, generation.finish)
         yield self._with(self._chunk_kind, [choice], generation.job)
 
     def _choice(self, generation: Generation) -> dict[str, Any]:
-        return _text_choice(generation.text, generation.finish)
+        return _text_choice(generation.text, generation.entries, generation.finish)
 
 
-def _text_choice(text: str, finish: str | None) -> dict[str, Any]:
-    return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+def _text_choice(text: str, entries: Sequence[Entry] | None, finish: str | None) -> dict[str, Any]:
+    logprobs = None if entries is None else text_logprobs(entries)
+    return {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
 
 def _about(job: Job) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from akv_rsi.server.refusal import Refusal
 
 Index = Annotated[int, Field(ge=0)]
 Strings = Annotated[list[str], Field(max_length=16)]
+# How many of the likeliest tokens are told at most, as in OpenAI's API.
+Likeliest = Annotated[int, Field(ge=0, le=20, strict=True)]
 
 
 class TextPart(BaseModel):
@@ -104,7 +106,6 @@ class Asked(BaseModel):
     stream: bool = False
     stream_options: StreamOptions | None = None
     n: int | None = None
-    logprobs: bool | int | None = None
     top_p: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
@@ -127,7 +128,8 @@ class ChatRequest(Asked):
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     response_format: dict[str, Any] | None = None
-    top_logprobs: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: Likeliest | None = None
     drop_message: dict[Index, list[Index]] | None = None
     reposition: list[Index] | None = None
     drop_rule: DropRule | list[DropRule] | None = None
@@ -144,6 +146,11 @@ class ChatRequest(Asked):
         """Whether the client engineers its cache by itself."""
         return bool(self.drop_message or self.reposition or self.drop_rule or self.cache_ops)
 
+    @property
+    def likeliest(self) -> int | None:
+        """How many likeliest tokens are told in each place; None without log-probabilities."""
+        return (self.top_logprobs or 0) if self.logprobs else None
+
 
 class CompletionRequest(Asked):
     """A call of ``/v1/completions``: a text, or its tokens."""
@@ -152,13 +159,18 @@ class CompletionRequest(Asked):
     echo: bool = False
     best_of: int | None = None
     suffix: str | None = None
+    logprobs: Likeliest | None = None
+
+    @property
+    def likeliest(self) -> int | None:
+        """How many likeliest tokens are told in each place; None without log-probabilities."""
+        return self.logprobs
 
 
 def refuse_unsupported(asked: ChatRequest | CompletionRequest) -> None:
     """Raises `Refusal` (400) for what would change the answer and cannot be honoured."""
     fixed: dict[str, tuple[object, ...]] = {
         "n": (None, 1),
-        "logprobs": (None, False),
         "top_p": (None, 1),
         "presence_penalty": (None, 0),
         "frequency_penalty": (None, 0),
@@ -166,8 +178,9 @@ def refuse_unsupported(asked: ChatRequest | CompletionRequest) -> None:
     }
     if isinstance(asked, ChatRequest):
         fixed["tool_choice"] = (None, "auto", "none")
-        fixed["top_logprobs"] = (None, 0)
         fixed["response_format"] = (None, {"type": "text"})
+        if asked.top_logprobs and not asked.logprobs:
+            raise Refusal(400, "top_logprobs needs logprobs: true", "top_logprobs")
     else:
         fixed |= {"echo": (False,), "best_of": (None, 1), "suffix": (None, "")}
     for name, allowed in fixed.items():

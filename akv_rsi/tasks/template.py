@@ -145,6 +145,10 @@ class ChatTemplate:
         """The text of an answer, without special tokens."""
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
+    def name(self, token: int) -> str:
+        """A token as the vocabulary has it, special ones too."""
+        return str(self.tokenizer.convert_ids_to_tokens(token))
+
     def _text(
         self, messages: Sequence[ChatMessage], tools: Sequence[Any] | None, answer: bool
     ) -> str:

@@ -81,7 +81,6 @@ def test_the_model_is_listed_and_another_is_not_found(client: openai.OpenAI) -> 
     "field",
     [
         {"n": 2},
-        {"logprobs": True},
         {"top_p": 0.5},
         {"presence_penalty": 1},
         {"logit_bias": {"5": 1}},
