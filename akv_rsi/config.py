@@ -29,6 +29,8 @@ class EngineConfig:
     For ``restore_passes`` passes after a drop its KV is kept like any other, for a Restore to find.
     On ``device`` "cuda" passes run on kernels, and decode steps as graphs.
     ``repos_mode`` says what a Repos does: to ``view`` keys where they belong, or to ``copy`` them.
+    ``kv_dtype`` is how KV lies in the pages: as computed, or rounded to ``int8`` with a scale for
+    each token and head (on a processor only).
     """
 
     page_size: int = 16
@@ -39,6 +41,7 @@ class EngineConfig:
     restore_passes: int = 64
     repos_mode: Literal["view", "copy"] = "view"
     dtype: Literal["float32", "bfloat16"] = "float32"
+    kv_dtype: Literal["auto", "int8"] = "auto"
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = 0
     self_test: bool = True
@@ -54,6 +57,10 @@ class EngineConfig:
                 raise ConfigError(f"EngineConfig.{name} must not be {getattr(self, name)}")
         if self.device not in ("cpu", "cuda"):
             raise ConfigError(f"EngineConfig.device must be cpu or cuda, not {self.device}")
+        if self.kv_dtype not in ("auto", "int8"):
+            raise ConfigError(f"EngineConfig.kv_dtype must be auto or int8, not {self.kv_dtype}")
+        if self.kv_dtype == "int8" and self.device != "cpu":
+            raise ConfigError("EngineConfig.kv_dtype int8 runs on a processor only, not on a GPU")
         if self.repos_mode not in ("view", "copy"):
             raise ConfigError(
                 f"EngineConfig.repos_mode must be view or copy, not {self.repos_mode}"

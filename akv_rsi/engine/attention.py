@@ -110,8 +110,8 @@ class Segment:
             return source.row(row, call, pool, rotary)
         if self._index is None:
             self._index = torch.from_numpy(self.keys.slots)
-        keys = pool.keys[call.layer].index_select(1, self._index)
-        values = pool.values[call.layer].index_select(1, self._index)
+        kv = pool.layers[call.layer]
+        keys, values = kv.keys.read(self._index), kv.values.read(self._index)
         runs = self.keys.runs
         still = (DeltaRun(0, keys.shape[1], 0),)
         if call.rope is None:

@@ -70,7 +70,7 @@ class ProcessorBackend:
     def __init__(self, model: Model, config: EngineConfig, pool: PagePool) -> None:
         self._model = model
         self._pool = pool
-        self._columns = config.working_set_mib * 2**20 // pool.token_bytes
+        self._columns = config.working_set_mib * 2**20 // pool.read_bytes
 
     def clear(self) -> None:
         """Nothing outlives a pass here but what seats hold."""

@@ -35,14 +35,15 @@ class Copies:
 
     def make(self, pool: PagePool, rotary: Rotary, call: LayerCall) -> None:
         """One layer's copies."""
-        keys = pool.keys[call.layer].index_select(1, self._sources)
-        if call.rope is not None:
-            if call.rope not in self._angles:
-                self._angles[call.rope] = rotary.angles(self._deltas, call.rope)
-            keys = rotary.turn(keys, self._angles[call.rope])
-        values = pool.values[call.layer].index_select(1, self._sources)
-        pool.keys[call.layer].index_copy_(1, self._targets, keys)
-        pool.values[call.layer].index_copy_(1, self._targets, values)
+        kv = pool.layers[call.layer]
+        kv.values.copy(self._sources, self._targets)
+        if call.rope is None:
+            kv.keys.copy(self._sources, self._targets)
+            return
+        if call.rope not in self._angles:
+            self._angles[call.rope] = rotary.angles(self._deltas, call.rope)
+        turned = rotary.turn(kv.keys.read(self._sources), self._angles[call.rope])
+        kv.keys.write(self._targets, turned)
 
 
 @dataclass(slots=True)
@@ -121,8 +122,8 @@ class Batch:
         """
         if self._write is None:
             self._write = torch.from_numpy(np.concatenate(self._slots))
-        self.pool.keys[call.layer].index_copy_(1, self._write, key)
-        self.pool.values[call.layer].index_copy_(1, self._write, value)
+        kv = self.pool.layers[call.layer]
+        key, value = kv.keys.write(self._write, key), kv.values.write(self._write, value)
         if self._copies:
             self._copied = self._copied or Copies(self._copies)
             self._copied.make(self.pool, self.rotary, call)

@@ -111,8 +111,8 @@ class DenseGroup:
 
     def _layer(self, call: LayerCall, pool: PagePool, rotary: Rotary) -> tuple[Tensor, Tensor]:
         if call.layer not in self._layers:
-            keys = pool.keys[call.layer].index_select(1, self._slots)
-            values = pool.values[call.layer].index_select(1, self._slots)
+            kv = pool.layers[call.layer]
+            keys, values = kv.keys.read(self._slots), kv.values.read(self._slots)
             if call.rope is not None and self._deltas.any():
                 keys = rotary.turn(keys, self._key_angles(rotary, call.rope))
             shape = (self.size, self.capacity, -1)

@@ -50,7 +50,8 @@ class Engine:
         shapes = [layer.shape for layer in model.layers]
         dtype = getattr(torch, config.dtype)
         device = torch.device(config.device)
-        self._pool = PagePool(shapes, config.pages, config.page_size, dtype, device)
+        int8 = config.kv_dtype == "int8"
+        self._pool = PagePool(shapes, config.pages, config.page_size, dtype, device, int8)
         self._backend = open_backend(model, config, self._pool)
         self.reset()
 

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from akv_rsi.engine.storage import Stored
 
 Ints = npt.NDArray[np.int64]
 
@@ -60,19 +63,18 @@ class Lease:
         return taken
 
 
-def _rows(
-    heads: int, slots: int, dim: int, dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
-    """Storage ``[heads, slots, dim]``; on a GPU all heads of a page lie together."""
-    if device.type == "cpu":
-        return torch.empty(heads, slots, dim, dtype=dtype)
-    return torch.empty(slots, heads, dim, dtype=dtype, device=device).transpose(0, 1)
+class LayerKv(NamedTuple):
+    """What a layer has in the pages."""
+
+    keys: Stored
+    values: Stored
 
 
 class PagePool:
-    """Keys and values of all layers: ``keys[layer]`` is ``[heads, slots, key_dim]``.
+    """Keys and values of all layers.
 
-    Keys are stored rotated at the position their token had when it was computed.
+    Keys are stored rotated at the position their token had when it was computed. ``keys`` and
+    ``values`` are the bare tensors of ``layers``, one a layer, as kernels read them.
     """
 
     def __init__(
@@ -82,13 +84,18 @@ class PagePool:
         page_size: int,
         dtype: torch.dtype,
         device: torch.device | None = None,
+        int8: bool = False,
     ) -> None:
         slots = (pages + RESERVED) * page_size
         self.page_size = page_size
         self.pages = pages
         self.device = torch.device("cpu") if device is None else device
-        self.keys = [_rows(s.heads, slots, s.key_dim, dtype, self.device) for s in shapes]
-        self.values = [_rows(s.heads, slots, s.value_dim, dtype, self.device) for s in shapes]
+        self.layers = [
+            LayerKv(*(Stored(s.heads, slots, dim, dtype, self.device, int8) for dim in s[1:]))
+            for s in shapes
+        ]
+        self.keys = [layer.keys.data for layer in self.layers]
+        self.values = [layer.values.data for layer in self.layers]
         self.refs = np.zeros(pages + RESERVED, dtype=np.int64)
         self._fill = np.zeros(pages + RESERVED, dtype=np.int64)
         self._free: list[int] = []
@@ -96,16 +103,20 @@ class PagePool:
 
     def clear(self) -> None:
         """Nobody holds anything any more."""
-        for tensor in (*self.keys, *self.values):
-            tensor[:, : RESERVED * self.page_size] = 0
+        for stored in chain.from_iterable(self.layers):
+            stored.clear(RESERVED * self.page_size)
         self.refs[:] = 0
         self._free = list(range(self.pages + RESERVED - 1, RESERVED - 1, -1))
 
     @property
     def token_bytes(self) -> int:
         """What one token's keys and values take over all layers."""
-        tensors = (*self.keys, *self.values)
-        return sum(t.shape[0] * t.shape[2] * t.element_size() for t in tensors)
+        return sum(stored.token_bytes for stored in chain.from_iterable(self.layers))
+
+    @property
+    def read_bytes(self) -> int:
+        """What they take as attention reads them."""
+        return sum(stored.read_bytes for stored in chain.from_iterable(self.layers))
 
     @property
     def scratch_slot(self) -> int:
@@ -175,8 +186,8 @@ class PagePool:
     def copy(self, sources: Ints, targets: Ints) -> None:
         """Copies the KV of all layers from slots to slots."""
         read, write = (torch.from_numpy(slots).to(self.device) for slots in (sources, targets))
-        for tensor in (*self.keys, *self.values):
-            tensor.index_copy_(1, write, tensor.index_select(1, read))
+        for stored in chain.from_iterable(self.layers):
+            stored.copy(read, write)
 
     def retain(self, pages: Ints) -> None:
         """One more holder for each of ``pages`` (distinct)."""

@@ -54,13 +54,16 @@ class EngineMachine(RuleBasedStateMachine):
             working_set_mib=self.mib,
             restore_passes=2,
             repos_mode=self.repos_mode,
+            kv_dtype=self.kv_dtype,
         )
-        self.oracle = engine(pages=PAGES)
+        self.oracle = engine(pages=PAGES, kv_dtype=self.kv_dtype)
         self.open: dict[int, Talk] = {}
         self.done: dict[int, Completion] = {}
 
     mib = 1
     repos_mode = "view"
+    kv_dtype = "auto"
+    tie = TIE
 
     @rule(target=talks, seed=st.integers(0, 2), length=st.integers(1, 30))
     def begin(self, seed: int, length: int) -> Talk:
@@ -163,7 +166,7 @@ class EngineMachine(RuleBasedStateMachine):
         whole = [*talk.tokens, *outcome.tokens]
         logits = self.oracle.logits(whole[:-1], talk.history)[len(talk.tokens) - 1 :]
         chosen = logits.gather(1, torch.tensor(outcome.tokens)[:, None])[:, 0]
-        assert (logits.max(1).values - chosen).max() < TIE
+        assert (logits.max(1).values - chosen).max() < self.tie
 
 
 class PagedMachine(EngineMachine):
@@ -177,6 +180,13 @@ class CopyingMachine(EngineMachine):
 
     mib = 0
     repos_mode = "copy"
+
+
+class RoundedMachine(EngineMachine):
+    """With KV in 8 bits: a code may fall to the other side where sums are made in another order."""
+
+    kv_dtype = "int8"
+    tie = 0.05
 
 
 def draw_ops(data: st.DataObject, state: Visibility) -> list[Op]:
@@ -218,6 +228,8 @@ TestPaged = PagedMachine.TestCase
 TestPaged.settings = SETTINGS
 TestCopying = CopyingMachine.TestCase
 TestCopying.settings = SETTINGS
+TestRounded = RoundedMachine.TestCase
+TestRounded.settings = settings(SETTINGS, max_examples=8)
 
 
 class LongMachine(EngineMachine):
