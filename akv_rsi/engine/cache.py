@@ -54,7 +54,8 @@ class Cache:
     """Pages and tree; ``readers`` are the running requests.
 
     ``copies``: a Repos leaves turned copies. ``dropped_pages`` were freed by 1, ``turned_pages`` by
-    2; ``relocated`` tokens were moved by defragmentation.
+    2; ``relocated`` tokens were moved by defragmentation, ``gathered`` ones copied from many short
+    runs into dense pages for a sequence that decodes.
     """
 
     def __init__(self, pool: PagePool, config: EngineConfig) -> None:
@@ -63,12 +64,20 @@ class Cache:
         self.copies = config.repos_mode == "copy"
         self.readers: list[Reader] = []
         self.dropped_pages = self.turned_pages = 0
-        self.relocated = 0
+        self.relocated = self.gathered = 0
         self._restore_passes = config.restore_passes
         self._stripped = self._defragmented = 0
+        self._lingering: list[Ints] = []
+
+    def linger(self, pages: Ints) -> None:
+        """Keeps ``pages`` as they are for the pass that is being planned: it reads them."""
+        self.pool.retain(pages)
+        self._lingering.append(pages)
 
     def make_room(self, pages: int) -> bool:
-        """Whether ``pages`` are free, after evicting what it takes."""
+        """Whether ``pages`` are free, after evicting what it takes. No pass is planned yet."""
+        while self._lingering:
+            self.pool.release(self._lingering.pop())
         if self.pool.free_pages < pages and self.tree.now - self._stripped >= self._restore_passes:
             self._stripped = self.tree.now
             self._strip(self._live_slots())
@@ -112,7 +121,7 @@ class Cache:
     def check(self) -> None:
         """Asserts every invariant of pages, tree and readers."""
         leases = [reader.lease.pages for reader in self.readers if reader.lease is not None]
-        self.pool.check([*(node.pages for node in self.tree.nodes()), *leases])
+        self.pool.check([*(node.pages for node in self.tree.nodes()), *leases, *self._lingering])
         self.tree.check([reader.node for reader in self.readers])
 
     def _evict_moved(self, pages: int) -> None:

@@ -166,6 +166,7 @@ class Engine:
             dropped_pages=self._cache.dropped_pages,
             turned_pages=self._cache.turned_pages,
             relocated=self._cache.relocated,
+            gathered=self._cache.gathered,
             preemptions=self._scheduler.preemptions,
             pages_free=self._pool.free_pages,
         )

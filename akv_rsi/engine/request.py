@@ -145,7 +145,8 @@ class EngineStats:
     ``cached`` and ``computed`` split the ``prompt`` tokens of finished requests; ``refreshed`` and
     ``recovered`` ones are computed besides. Pages were freed of what nobody reads (``dropped``), of
     position versions (``turned``) and of whole paths (``evicted``). ``preemptions`` count requests
-    that had to wait again, ``relocated`` tokens moved to dense pages.
+    that had to wait again, ``relocated`` tokens moved to dense pages; ``gathered`` ones were
+    copied there for decodes that read many short runs (on a GPU).
     """
 
     requests: int = 0
@@ -166,3 +167,4 @@ class EngineStats:
     turned_pages: int = 0
     preemptions: int = 0
     relocated: int = 0
+    gathered: int = 0

@@ -28,6 +28,7 @@ _ENGINE = {
     "evicted_pages": "pages taken from the least recently used paths",
     "dropped_pages": "pages taken from what nobody reads any more",
     "relocated": "tokens moved out of mostly dead pages",
+    "gathered": "tokens copied to dense pages for decodes that read many short runs",
     "preemptions": "requests that had to wait again for room",
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,60 +10,15 @@ import torch
 from torch import Tensor
 
 from akv_rsi.config import EngineConfig
-from akv_rsi.engine.attention import LayerCall, Segment
+from akv_rsi.engine.attention import LayerCall
 from akv_rsi.engine.batch import Batch
 from akv_rsi.engine.gpu.batch import DeviceBatch, PagedGroup, read_rows
+from akv_rsi.engine.gpu.seats import PagedSeatings
 from akv_rsi.engine.gpu.tables import DecodeTables
 from akv_rsi.engine.gpu.turns import TurnTables
 from akv_rsi.engine.model import Model
 from akv_rsi.engine.pool import Ints, PagePool
-from akv_rsi.engine.seating import Seating
-from akv_rsi.engine.sequence import Sequence
 from akv_rsi.errors import UnsupportedModel
-
-
-class PagedSeatings:
-    """Who has which row of the tables. All of them decode in one step."""
-
-    def __init__(self, group: PagedGroup) -> None:
-        self._group = group
-        self._members: dict[int, Sequence] = {}
-
-    def __iter__(self) -> Iterator[Seating[PagedGroup]]:
-        if self._members:
-            rows = range(self._group.tables.size)
-            yield Seating(self._group, [self._members.get(row) for row in rows])
-
-    def __contains__(self, sequence: Sequence) -> bool:
-        return any(member is sequence for member in self._members.values())
-
-    def remove(self, sequence: Sequence) -> None:
-        """Leaves its row free."""
-        for row in [row for row, member in self._members.items() if member is sequence]:
-            del self._members[row]
-            self._group.tables.free(row)
-
-    def clear(self) -> None:
-        """Rows are free as soon as they are left: there is nothing to clear."""
-
-    def renew(self) -> None:
-        """KV has moved to other slots: the tables learn where."""
-        self._group.tables.renew()
-
-    def seat(self, batch: Batch, complete: Iterable[tuple[Sequence, Segment]]) -> None:
-        """Gives rows to sequences that have come to decoding, as long as there are any."""
-        assert isinstance(batch, DeviceBatch)
-        for sequence, segment in complete:
-            row = self._group.tables.vacant()
-            if (
-                row is None
-                or len(segment.keys.slots) + sequence.room >= self._group.tables.capacity
-            ):
-                continue
-            self._group.tables.place(row, segment.keys, sequence.view.keys)
-            self._members[row] = sequence
-            if segment.stop - segment.start == 1:
-                batch.asked.append((row, segment))
 
 
 @dataclass(slots=True)
@@ -134,6 +88,7 @@ class GpuBackend:
         assert isinstance(batch, DeviceBatch)
         if not batch.is_step or not self._tables.rows:
             return self._model.forward(batch)
+        batch.copy_ahead(self._model.layers)
         rows = self._fed_rows(batch)
         self._tables.send()
         size = min(self._tables.size, 1 << int(rows.max()).bit_length())

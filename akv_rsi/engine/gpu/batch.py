@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,9 +14,11 @@ from akv_rsi.engine.batch import Batch
 from akv_rsi.engine.gpu.segments import DeviceSegments
 from akv_rsi.engine.gpu.tables import DecodeTables
 from akv_rsi.engine.gpu.turns import TurnTables
-from akv_rsi.engine.pool import Ints
+from akv_rsi.engine.hook import LayerSpec
+from akv_rsi.engine.pool import Ints, PagePool
 from akv_rsi.kernels.attend.triton import Score, Store, attend
 from akv_rsi.kernels.move.triton import Moves, make_moves, move
+from akv_rsi.kernels.rotation import Turns
 
 
 class PagedGroup:
@@ -59,6 +62,30 @@ def read_rows(tables: DecodeTables, query: Tensor, call: LayerCall) -> Tensor:
     return out
 
 
+class DeviceCopies:
+    """Turned copies within the pool, to be made layer by layer."""
+
+    def __init__(
+        self, parts: Sequence[tuple[Ints, Ints, Ints]], pool: PagePool, tables: TurnTables
+    ) -> None:
+        sources, targets, deltas = (np.concatenate(part) for part in zip(*parts, strict=True))
+        self._deltas, turn = np.unique(deltas, return_inverse=True)
+        self._pool = pool
+        self._tables = tables
+        self._moves = make_moves(sources, targets, turn, pool.device)
+        self._turns: dict[str, Turns] = {}
+
+    def make(self, layer: int, kind: str | None) -> None:
+        """One layer's copies; ``kind`` is its rotary kind."""
+        store, moves = Store(self._pool.keys[layer], self._pool.values[layer]), self._moves
+        if kind is None:
+            move(store, store, Moves(moves.source, moves.target, None, moves.limits, moves.overlap))
+            return
+        if kind not in self._turns:
+            self._turns[kind] = self._tables.turns(self._deltas, kind)
+        move(store, store, moves, self._turns[kind])
+
+
 @dataclass(slots=True)
 class DeviceBatch(Batch):
     """Rows on the device. ``asked`` are segments of one row that also have a row in the tables."""
@@ -66,7 +93,7 @@ class DeviceBatch(Batch):
     tables: TurnTables = field(kw_only=True)
     asked: list[tuple[int, Segment]] = field(default_factory=list)
     _segments: DeviceSegments | None = None
-    _moves: Moves | None = None
+    _made: DeviceCopies | None = None
 
     @property
     def tokens(self) -> Tensor:
@@ -85,14 +112,26 @@ class DeviceBatch(Batch):
 
     @property
     def is_step(self) -> bool:
-        """Whether it takes sequences in the tables one token further, and does nothing else."""
-        return len(self.asked) == len(self.segments) and not self._copies
+        """Whether it takes sequences in the tables one token further, and does nothing else.
+
+        What it copies may be copied before.
+        """
+        if len(self.asked) < len(self.segments):
+            return False
+        sources = [source for source, _, _ in self._copies]
+        return not any(np.isin(slots, source).any() for source in sources for slots in self._slots)
 
     def fed(self, row: int) -> tuple[int, int, int]:
         """Token, position and slot of one row."""
         parts = (self._tokens, self._positions, self._slots)
         token, position, slot = (int(np.concatenate(part)[row]) for part in parts)
         return token, position, slot
+
+    def copy_ahead(self, layers: Sequence[LayerSpec]) -> None:
+        """Makes the copies of a step, which are of what earlier passes computed."""
+        if self._copies:
+            for number, layer in enumerate(layers):
+                self._copying().make(number, layer.rope)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: LayerCall) -> Tensor:
         """See `Batch.attend`."""
@@ -101,7 +140,7 @@ class DeviceBatch(Batch):
         self.pool.keys[call.layer].index_copy_(1, self._write, key)
         self.pool.values[call.layer].index_copy_(1, self._write, value)
         if self._copies:
-            self._copy(call)
+            self._copying().make(call.layer, call.rope)
         query = query.transpose(0, 1).contiguous()
         out = query.new_empty(*query.shape[:2], value.shape[-1])
         for group, rows in self.groups:
@@ -113,21 +152,10 @@ class DeviceBatch(Batch):
             self._segments.attend(query, out, call)
         return out
 
+    def _copying(self) -> DeviceCopies:
+        if self._made is None:
+            self._made = DeviceCopies(self._copies, self.pool, self.tables)
+        return self._made
+
     def _send(self, parts: list[Ints]) -> Tensor:
         return torch.from_numpy(np.concatenate(parts)).to(self.pool.device)
-
-    def _copy(self, call: LayerCall) -> None:
-        """One layer's turned copies."""
-        sources, targets, deltas = (
-            np.concatenate(part) for part in zip(*self._copies, strict=True)
-        )
-        distinct, turn = np.unique(deltas, return_inverse=True)
-        if self._moves is None:
-            self._moves = make_moves(sources, targets, turn, self.pool.device)
-        moves, turns = self._moves, None
-        if call.rope is None:
-            moves = Moves(moves.source, moves.target, None, moves.limits, moves.overlap)
-        else:
-            turns = self.tables.turns(distinct, call.rope)
-        store = Store(self.pool.keys[call.layer], self.pool.values[call.layer])
-        move(store, store, moves, turns)

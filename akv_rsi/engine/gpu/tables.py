@@ -27,7 +27,7 @@ from akv_rsi.kernels.rotation import Turns
 FEED = ("token", "position", "slot", "column", "high")
 # Items are cut anew when a sequence has grown by this many tokens.
 GROWTH = 256
-# Distinct deltas and items there is room for.
+# Distinct deltas and items there is room for: twice as many, as runs are cut in pieces.
 TURNS, ITEMS = 4096, 8192
 
 
@@ -93,6 +93,10 @@ class DecodeTables:
         positions[:count] = keys.positions
         self.rows[row] = Row(list(keys.runs), positions, count, source)
         self._stale = True
+
+    def fits(self, runs: int) -> bool:
+        """Whether a sequence of so many runs finds room among those that are in the tables."""
+        return runs + 1 + sum(len(row.runs) + 1 for row in self.rows.values()) <= TURNS
 
     def renew(self) -> None:
         """KV has moved to other slots."""
