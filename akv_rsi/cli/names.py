@@ -24,14 +24,15 @@ def policy_named(name: str, oracle: bool = True) -> PolicySpec:
     """
     base, _, rest = name.partition(":")
     values = dict(_assignment(part) for part in rest.split(",")) if rest else {}
-    if base in (*library.names(), *library.MEASURED):
+    if base in (*library.names(), *library.on_request()):
         return library.spec(base, **values)
     if oracle and base == ORACLE.name and not values:
         return ORACLE
     if oracle and base == DIRECTED.name and not values:
         return DIRECTED
     if not base.endswith(".py") and not Path(base).is_file():
-        known = ", ".join((*library.names(), *([ORACLE.name, DIRECTED.name] if oracle else [])))
+        others = [ORACLE.name, DIRECTED.name] if oracle else []
+        known = ", ".join((*library.names(), *library.on_request(), *others))
         raise ConfigError(f"unknown policy {name!r}: use {known}, or a .py file")
     return replace(read_policy(base), tunables=tuple(sorted(values.items())))
 

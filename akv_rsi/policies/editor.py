@@ -7,11 +7,12 @@ waits until an edit saves enough to be worth that (hysteresis); none edits at ev
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from akv_rsi.policies.ranges import intersect, merge
 from akv_rsi.policies.resident import current_turn_start
-from akv_rsi.types import Segment, Snapshot
+from akv_rsi.types import Range, Segment, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +54,22 @@ def age(segment: Segment, snapshot: Snapshot) -> int:
 def total(segments: Iterable[Segment]) -> int:
     """Tokens in all of them."""
     return sum(segment.tokens for segment in segments)
+
+
+def attended(snapshot: Snapshot) -> int:
+    """Tokens the next call attends to if the text stays as it is."""
+    state = snapshot.visibility
+    return total(snapshot.segments) - state.length + state.attended
+
+
+def with_dropped(edit: Edit, snapshot: Snapshot) -> Edit:
+    """``edit``, which also removes what is dropped: ops behind its first token are undone."""
+    rest = [s for s in editable(snapshot) if s.id not in (*edit.remove, *edit.summarise)]
+    dropped = [s.id for s in rest if not visible([s], snapshot)]
+    return replace(edit, remove=tuple(sorted((*edit.remove, *dropped))))
+
+
+def visible(segments: Iterable[Segment], snapshot: Snapshot) -> list[Range]:
+    """What of them is computed and visible."""
+    ranges = merge((segment.start, segment.end) for segment in segments)
+    return intersect(ranges, merge(snapshot.visibility.visible_ranges))

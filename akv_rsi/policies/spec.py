@@ -15,8 +15,8 @@ class PolicySpec:
     """A policy as data.
 
     ``program``: a DSL ``source`` with its ``tunables`` fixed; untrusted ones run in the sandbox.
-    ``editor``: a text-editing baseline of the library, by ``name``. ``oracle``: hindsight, answered
-    by the environment itself. ``agent``: the agent decides, by calls of a tool.
+    ``editor``: one of the library that edits the text (a tree: or drops), by ``name``. ``oracle``:
+    hindsight, answered by the environment itself. ``agent``: the agent decides, by calls of a tool.
     """
 
     name: str

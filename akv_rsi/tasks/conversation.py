@@ -76,6 +76,7 @@ class Conversation:
         request = self._chat.encode(self._chat.summary_request())
         return Request(
             tokens=(*self._tokens[:kept], *request, *self._header),
+            history=self.transcript.told(kept),
             max_new_tokens=self._chat.max_summary_tokens,
             stop=self._chat.stop,
         )

@@ -43,8 +43,8 @@ def open_decider(spec: PolicySpec) -> Iterator[Decide]:
     elif spec.kind == "agent":
         yield _each(lambda choice: directed_ops(choice.snapshot))
     elif spec.kind == "editor":
-        editor = library.editor(spec.name, **dict(spec.tunables))
-        yield _each(lambda choice: editor.edit(choice.snapshot) or ())
+        change = library.decider(spec)
+        yield _each(lambda choice: change(choice.snapshot))
     else:
         with open_policy(spec) as policy:
             yield lambda choices: policy.decide_many([choice.snapshot for choice in choices])

@@ -13,10 +13,12 @@ from dataclasses import replace
 
 from akv_rsi.errors import GuardError, PolicyCrash
 from akv_rsi.policies.editor import Edit
+from akv_rsi.policies.ranges import merge, subtract
 from akv_rsi.tasks.cost import PriceModel, cache_end, charge
 from akv_rsi.tasks.environment import Message
 from akv_rsi.types import (
     Call,
+    Drop,
     Op,
     OpHistory,
     Range,
@@ -160,6 +162,16 @@ class Transcript:
         """A call beside the conversation, over its first ``reused`` tokens and more of its own."""
         call = Call(prompt, min(reused, self.boundary), output, auxiliary=True)
         self._charge(call, Applied(self._applied.visibility, ()))
+
+    def told(self, end: int) -> OpHistory:
+        """The ops of an auxiliary call over the first ``end`` tokens: it reads what is visible now.
+
+        What was dropped behind ``end`` is dropped at it, so that all before comes from the cache.
+        """
+        past = OpHistory(tuple(op for op in self.history if op.boundary < end))
+        before = merge(Visibility.replay(end, past).visible_ranges)
+        hidden = subtract(before, merge(self._applied.visibility.visible_ranges))
+        return past.extend((Drop(end, tuple(hidden)),)) if hidden else past
 
     def check_edit(self, edit: Edit) -> None:
         """`GuardError` or `PolicyCrash` unless every segment the edit names may be edited."""

@@ -36,7 +36,8 @@ class Talk:
         self._turn += 1
         text = f"red is v{self._turn} . " + "noise " * self._turn
         kind = "assistant" if self._turn % 2 else "tool_call"
-        message = Message("tool_result", text, tool="look", call="red")
+        early = self._turn < TURNS / 2
+        message = Message("tool_result", text, tool="look", call="red", ephemeral=early)
         return Observation((message,), self._turn == TURNS, kind)  # type: ignore[arg-type]
 
     def verify(self) -> bool:
@@ -110,6 +111,7 @@ EDITORS = [
     library.spec("truncate", limit=0.5, target=0.3),
     library.spec("trim", keep=2, batch=2),
     library.spec("summarise", limit=0.5, keep=2),
+    library.spec("decision_tree", limit=0.5, recent=2),
 ]
 
 
@@ -123,7 +125,8 @@ def test_text_edits_are_equal_too(bench: Bench, spec: PolicySpec) -> None:
     result = episode(bench, spec)
     assert result.trajectory is not None
     calls = result.trajectory.calls
-    assert any(call.auxiliary for call in calls) == (spec.name == "summarise")
+    assert any(call.auxiliary for call in calls) == (spec.name in ("summarise", "decision_tree"))
+    assert any(call.ops for call in calls) == (spec.name == "decision_tree")
     edits, computed = 0, 0
     for call, usage, counted in zip(
         calls, usages(result.trajectory, ENGINE), result.measured, strict=True

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 from akv_rsi.errors import ConfigError
-from akv_rsi.policies.editor import Editor
+from akv_rsi.policies.editor import Edit, Editor
+from akv_rsi.policies.library.decision_tree import DecisionTree
 from akv_rsi.policies.library.summarise import Summarise
 from akv_rsi.policies.library.trim import Trim
 from akv_rsi.policies.library.truncate import Truncate
 from akv_rsi.policies.spec import PolicySpec, TunableValue
 from akv_rsi.policies.tunables import Tunable, tunables_of
+from akv_rsi.types import Op, Snapshot
 
 PROGRAMS = (
     "full",
@@ -28,6 +30,8 @@ MEASURED = ("heavy_hitter", "attention_mass")
 EDITORS: Mapping[str, type[Truncate] | type[Trim] | type[Summarise]] = MappingProxyType(
     {"truncate": Truncate, "trim": Trim, "summarise": Summarise}
 )
+# They decide between ops and edits. Where nothing is marked they are what they end in, an editor.
+TREES: Mapping[str, type[DecisionTree]] = MappingProxyType({"decision_tree": DecisionTree})
 
 
 def names() -> tuple[str, ...]:
@@ -35,17 +39,24 @@ def names() -> tuple[str, ...]:
     return (*PROGRAMS, *EDITORS)
 
 
+def on_request() -> tuple[str, ...]:
+    """The others, which run only when they are asked for by name."""
+    return (*MEASURED, *TREES)
+
+
 def tunables(name: str) -> tuple[Tunable, ...]:
     """The numbers of a built-in policy that may be chosen."""
     if name in EDITORS:
         return EDITORS[name].tunables
+    if name in TREES:
+        return TREES[name].tunables
     return tunables_of(_source(name))
 
 
 def spec(name: str, **values: TunableValue) -> PolicySpec:
     """A built-in policy as data; `ConfigError` for an unknown name, tunable or value."""
     chosen = tuple(sorted(_checked(name, values).items()))
-    if name in EDITORS:
+    if name in (*EDITORS, *TREES):
         return PolicySpec(name, kind="editor", tunables=chosen, trusted=True)
     return PolicySpec(name, source=_source(name), tunables=chosen, trusted=True)
 
@@ -58,6 +69,15 @@ def editor(name: str, **values: TunableValue) -> Editor:
     return made
 
 
+def decider(spec: PolicySpec) -> Callable[[Snapshot], Edit | tuple[Op, ...]]:
+    """What an editor or a tree does before a call: an edit, or ops, of which there may be none."""
+    values = dict(spec.tunables)
+    if spec.name in TREES:
+        return TREES[spec.name](**_checked(spec.name, values)).decide  # type: ignore[arg-type]
+    made = editor(spec.name, **values)
+    return lambda snapshot: made.edit(snapshot) or ()
+
+
 def _checked(name: str, values: Mapping[str, TunableValue]) -> dict[str, TunableValue]:
     known = {tunable.name: tunable for tunable in tunables(name)}
     if unknown := sorted(set(values) - set(known)):
@@ -68,6 +88,6 @@ def _checked(name: str, values: Mapping[str, TunableValue]) -> dict[str, Tunable
 
 def _source(name: str) -> str:
     if name not in (*PROGRAMS, *MEASURED):
-        known = ", ".join((*names(), *MEASURED))
+        known = ", ".join((*names(), *on_request()))
         raise ConfigError(f"unknown policy {name!r}: use {known}, or a file")
     return Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
