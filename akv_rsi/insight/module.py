@@ -15,11 +15,11 @@ from akv_rsi.policies.vocabulary import capabilities_of, check_target
 def exportable(run: Run, identity: str | None) -> Seen:
     """The candidate of that id, or the best of a finished run. `ConfigError`, `StoreError`."""
     if identity is None:
-        if run.report is None:
+        if not run.best_id:
             raise StoreError(
                 f"{run.path} is not finished: continue it with --resume, or name a candidate"
             )
-        identity = run.report.best.id
+        identity = run.best_id
     seen = run.policies.get(identity)
     if seen is None or not seen.arms:
         raise ConfigError(f"{run.path} ran no candidate {identity!r}")
@@ -62,7 +62,7 @@ def _provenance(run: Run, seen: Seen) -> Provenance:
     made = f"{seen.candidate.operator} in round {seen.candidate.born}"
     parents = seen.candidate.parents
     made += f", from {', '.join(parents)}" if parents else ""
-    best = run.report is not None and run.report.best.id == seen.id
+    best = run.best_id == seen.id
     proofs = (step.body for step in run.steps if (step.kind, step.key) == ("parity", seen.id))
     proof = next(proofs, None)
     return Provenance(

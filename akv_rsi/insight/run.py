@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from akv_rsi.errors import ConfigError, StoreError
 from akv_rsi.insight.causes import Setting
@@ -14,12 +15,13 @@ from akv_rsi.search.candidate import Candidate
 from akv_rsi.search.choice import ORACLE, keep_everything
 from akv_rsi.search.codec import unpack
 from akv_rsi.search.config import recorded_config
-from akv_rsi.search.report import SearchReport, load_report
 from akv_rsi.search.store import Event, Store, is_locked, read_config, read_facts
 from akv_rsi.tasks.cost import load_prices
 from akv_rsi.tasks.episode import Split, TaskRef
-from akv_rsi.tasks.reference.model import RELIABLE_SPAN
 from akv_rsi.types import Trajectory
+
+if TYPE_CHECKING:
+    from akv_rsi.search.report import SearchReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Run:
         self.oracle = Seen(Candidate(ORACLE, ""))
         self.policies = {seen.id: seen for seen in (self.full, self.oracle)}
         self.steps: list[Step] = []
-        self.report: SearchReport | None = None
+        self.best_id = ""  # of a finished run
         self._kept: dict[tuple[str, Split], tuple[int, int, tuple[TaskRef, ...]]] = {}
         self._trajectories: dict[tuple[str, Split], dict[TaskRef, Trajectory]] = {}
         self.refresh()
@@ -58,9 +60,21 @@ class Run:
     @property
     def state(self) -> str:
         """``finished``, ``running`` or ``stopped``; a stopped one can be resumed."""
-        if self.report is not None:
+        if self.best_id:
             return "finished"
         return "running" if is_locked(self.path) else "stopped"
+
+    @property
+    def report(self) -> SearchReport | None:
+        """What a finished run found; None for another."""
+        return self._report if self.best_id else None
+
+    @cached_property
+    def _report(self) -> SearchReport | None:
+        from akv_rsi.search.report import load_report  # it takes long to load
+
+        with Store.read(self.path) as store:
+            return load_report(store)
 
     @property
     def name(self) -> str:
@@ -75,8 +89,8 @@ class Run:
     @property
     def best(self) -> Seen | None:
         """What the search found; while it is unfinished, the most promising so far."""
-        if self.report is not None:
-            return self.policies[self.report.best.id]
+        if self.best_id:
+            return self.policies[self.best_id]
         ranked = [(s, seen) for seen in self.ran() if (s := self.standing(seen)) and s.ours]
         if not ranked:
             return None
@@ -91,8 +105,6 @@ class Run:
                 self._take(event)
                 step = Step(event.seq, event.kind, event.key, event.at, event.seconds, event.body)
                 self.steps.append(step)
-            if self.report is None and len(self.steps) > before:
-                self.report = load_report(store)
         return len(self.steps) - before
 
     def ran(self) -> Iterator[Seen]:
@@ -132,6 +144,8 @@ class Run:
         """
         span = read_facts(self.path).get("reliable_span")
         if span is None and self.config.model == "reference":
+            from akv_rsi.tasks.reference.model import RELIABLE_SPAN
+
             span = RELIABLE_SPAN
         if span is None:
             raise StoreError(f"{self.path} did not record the reliable span of its model")
@@ -140,6 +154,8 @@ class Run:
     def _take(self, event: Event) -> None:
         if event.kind == "proposals":
             self._propose(event)
+        elif event.kind == "report":
+            self.best_id = event.body["best"]["id"]
         elif event.kind == "evaluation":
             split, policies = event.body["split"], event.body["policies"]
             for number, (identity, row) in enumerate(

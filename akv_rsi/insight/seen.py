@@ -43,6 +43,11 @@ class Standing:
         """Its cost, as a share of keeping everything."""
         return sum(e.cost for e in self.ours) / sum(e.cost for e in self.full)
 
+    @property
+    def known(self) -> Score | None:
+        """The score, if it was asked for before."""
+        return self.__dict__.get("score")
+
     @cached_property
     def score(self) -> Score:
         """Both with their intervals, which take a while."""

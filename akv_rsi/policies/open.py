@@ -6,10 +6,9 @@ from pathlib import Path
 
 from akv_rsi.errors import ConfigError
 from akv_rsi.policies.executor import Executor, Limits, Plain
-from akv_rsi.policies.instrument import instrument
+from akv_rsi.policies.instrument import Code, instrument
 from akv_rsi.policies.lint import lint
 from akv_rsi.policies.program import Program
-from akv_rsi.policies.sandbox import Sandbox
 from akv_rsi.policies.spec import PolicySpec
 
 # In an exported module, what follows this line is not the policy.
@@ -26,9 +25,16 @@ def open_policy(spec: PolicySpec, limits: Limits | None = None) -> Program:
         raise ConfigError(f"{spec.name} is no program: an {spec.kind} policy cannot be opened")
     lint(spec.source)
     code = instrument(spec.source, dict(spec.tunables))
-    where: type[Plain] | type[Sandbox] = Plain if spec.trusted else Sandbox
-    executor: Executor = where(code, limits or Limits())
-    return Program(spec.name, spec.source, executor)
+    return Program(spec.name, spec.source, _executor(code, spec.trusted, limits or Limits()))
+
+
+def _executor(code: Code, trusted: bool, limits: Limits) -> Executor:
+    if trusted:
+        return Plain(code, limits)
+    # Its library takes long to load, and who looks at a run seldom runs a policy.
+    from akv_rsi.policies.sandbox import Sandbox
+
+    return Sandbox(code, limits)
 
 
 def read_policy(path: str | Path) -> PolicySpec:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
-from akv_rsi.search.blame import Cause
 from akv_rsi.search.traits import Sample, Traits, add_up
 from akv_rsi.tasks.episode import TaskRef
 from akv_rsi.types import Trajectory
+
+if TYPE_CHECKING:
+    from akv_rsi.search.blame import Cause
 
 DEAREST = 8  # spans kept in vain that are worth telling
 

@@ -1,7 +1,8 @@
 """Intervals and tests for paired results: every policy meets the same tasks.
 
 Bootstrap intervals resample tasks, both policies together, so what makes a task hard or long
-cancels out. All of it is deterministic in its seed.
+cancels out. All of it is deterministic in its seed. NumPy is loaded by the first interval, since
+whoever only looks at a run should not wait for it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+    Floats = NDArray[np.float64]
 Verdict = Literal["better", "worse", "undecided"]
 RESAMPLES = 4000
 # Resampling indices are drawn in blocks, so that thousands of tasks need no large table.
@@ -114,11 +116,15 @@ def _paired(ours: Sequence[float], theirs: Sequence[float]) -> Floats:
     """Both rows, shape ``[2, tasks]``."""
     if len(ours) != len(theirs) or len(ours) == 0:
         raise ValueError(f"paired results need the same tasks: {len(ours)} and {len(theirs)} given")
+    import numpy as np
+
     return np.array([ours, theirs], dtype=np.float64)
 
 
 def _resampled(rows: Floats, seed: int) -> Floats:
     """Sums over resampled tasks, shape ``[rows, RESAMPLES]``; one draw serves all rows."""
+    import numpy as np
+
     rows = np.atleast_2d(rows)
     rng = np.random.default_rng(seed)
     tasks = rows.shape[1]
@@ -130,6 +136,8 @@ def _resampled(rows: Floats, seed: int) -> Floats:
 
 
 def _limits(samples: Floats, confidence: float) -> tuple[float, float]:
+    import numpy as np
+
     tail = (1 - confidence) / 2
     low, high = np.quantile(samples, [tail, 1 - tail])
     return float(low), float(high)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,26 +17,26 @@ from akv_rsi.errors import AkvError, StoreError
 from akv_rsi.insight.module import exportable, module_of, write_new
 from akv_rsi.insight.run import Run
 from akv_rsi.tui.confirm import Ask, Confirm, free_path
-from akv_rsi.tui.help import Help
 from akv_rsi.tui.look import name_of
 from akv_rsi.tui.pane import Pane, Shown
-from akv_rsi.tui.panes.archive import ArchivePane
-from akv_rsi.tui.panes.edit import EditPane
-from akv_rsi.tui.panes.live import LivePane
-from akv_rsi.tui.panes.map import MapPane
-from akv_rsi.tui.panes.policy import PolicyPane
-from akv_rsi.tui.panes.trajectory import TrajectoryPane
-from akv_rsi.tui.panes.tree import TreePane
 
-PANES: dict[str, tuple[str, type[Pane]]] = {
-    "archive": ("Archive", ArchivePane),
-    "policy": ("Policy", PolicyPane),
-    "map": ("Cache map", MapPane),
-    "trajectory": ("Trajectory", TrajectoryPane),
-    "tree": ("Tree", TreePane),
-    "live": ("Live", LivePane),
-    "edit": ("Edit", EditPane),
+# Name: what its tab says, and where it is. A screen is loaded and made when it is first looked at.
+PANES = {
+    "archive": ("Archive", "akv_rsi.tui.panes.archive:ArchivePane"),
+    "policy": ("Policy", "akv_rsi.tui.panes.policy:PolicyPane"),
+    "map": ("Cache map", "akv_rsi.tui.panes.map:MapPane"),
+    "trajectory": ("Trajectory", "akv_rsi.tui.panes.trajectory:TrajectoryPane"),
+    "tree": ("Tree", "akv_rsi.tui.panes.tree:TreePane"),
+    "live": ("Live", "akv_rsi.tui.panes.live:LivePane"),
+    "edit": ("Edit", "akv_rsi.tui.panes.edit:EditPane"),
 }
+
+
+def make_pane(name: str) -> Pane:
+    """A screen of that name."""
+    module, _, kind = PANES[name][1].partition(":")
+    pane: Pane = getattr(import_module(module), kind)()
+    return pane
 
 
 class Inspector(App[None]):
@@ -71,9 +72,11 @@ class Inspector(App[None]):
         """Where we are, the tabs, the keys."""
         yield Static(id="where", markup=False)
         with TabbedContent(initial=self._first):
-            for number, (name, (label, pane)) in enumerate(PANES.items(), 1):
+            for number, (name, (label, _)) in enumerate(PANES.items(), 1):
                 with TabPane(f"{number} {label}", id=name):
-                    yield pane()
+                    if name == self._first:
+                        self._front = make_pane(name)
+                        yield self._front
         yield Footer()
 
     def on_mount(self) -> None:
@@ -84,18 +87,27 @@ class Inspector(App[None]):
 
     @property
     def pane(self) -> Pane:
-        """The screen in front."""
+        """The screen in front; the one before, for the moment in which it is made."""
         tabs = self.query_one(TabbedContent)
-        return tabs.get_pane(tabs.active).query_one(Pane)
+        found = tabs.get_pane(tabs.active).query(Pane)
+        return found.first() if found else self._front
 
     @on(TabbedContent.TabActivated)
-    def activated(self) -> None:
+    async def activated(self) -> None:
         """A screen comes to the front."""
+        await self._make(self.query_one(TabbedContent).active)
+        self._front = self.pane
         self.pane.show()
         self.pane.query("Lines, MapGrid").first().focus()
 
+    async def _make(self, name: str) -> None:
+        """Makes the screen if it is not there yet."""
+        tab = self.query_one(TabbedContent).get_pane(name)
+        if not tab.query(Pane):
+            await tab.mount(make_pane(name))
+
     @on(Pane.Look)
-    def look(self, event: Pane.Look) -> None:
+    async def look(self, event: Pane.Look) -> None:
         """Something else is looked at."""
         shown = self.shown
         shown.policy, shown.partner = event.policy or shown.policy, event.partner or shown.partner
@@ -103,7 +115,7 @@ class Inspector(App[None]):
         shown.settle()
         self._tell()
         if event.tab:
-            self.action_tab(event.tab)
+            await self.action_tab(event.tab)
         else:
             self.pane.looked()
 
@@ -135,12 +147,15 @@ class Inspector(App[None]):
             words.append(f"{shown.task.suite}/{shown.task.seed}")
         self.query_one("#where", Static).update(" · ".join(words))
 
-    def action_tab(self, name: str) -> None:
+    async def action_tab(self, name: str) -> None:
         """Brings a screen to the front."""
+        await self._make(name)
         self.query_one(TabbedContent).active = name
 
     def action_help(self) -> None:
         """What this screen shows, and every key."""
+        from akv_rsi.tui.help import Help  # it takes long to load
+
         self.push_screen(Help(self.pane))
 
     def action_export(self) -> None:
@@ -173,10 +188,11 @@ class Inspector(App[None]):
 
     async def action_quit(self) -> None:
         """Asks first where an edited policy is not saved."""
-        if not self.query_one(EditPane).unsaved:
+        unsaved = next((pane.unsaved for pane in self.query(Pane) if pane.unsaved), "")
+        if not unsaved:
             self.exit()
             return
-        question = "An edited policy is not saved (7 Edit, Ctrl+S). Quit all the same?"
+        question = f"{unsaved} Quit all the same?"
         self.push_screen(Confirm(question), lambda sure: self.exit() if sure else None)
 
     def action_theme(self) -> None:

@@ -6,14 +6,21 @@ from collections.abc import Callable
 
 from akv_rsi.insight.seen import Seen, Standing
 from akv_rsi.policies.vocabulary import VERBS, capabilities_of
+from akv_rsi.search.candidate import Score
 from akv_rsi.tui.look import short, spread
 from akv_rsi.tui.table import Column
 
 Stand = Callable[[Seen], Standing | None]
+Known = Callable[[Seen], Score | None]
 
 
-def columns(label: Callable[[Seen], str], stand: Stand, budget: float) -> list[Column[Seen]]:
-    """All of them; ``stand`` tells how a policy did on the split that is shown."""
+def columns(
+    label: Callable[[Seen], str], stand: Stand, known: Known, budget: float
+) -> list[Column[Seen]]:
+    """All of them; ``stand`` tells how a policy did on the split that is shown.
+
+    ``known`` tells its intervals, as far as they are known.
+    """
 
     def order(name: str) -> Callable[[Seen], tuple[bool, float]]:
         return lambda seen: (stand(seen) is not None, _value(stand(seen), name))
@@ -22,7 +29,7 @@ def columns(label: Callable[[Seen], str], stand: Stand, budget: float) -> list[C
         return lambda seen: short(_value(s, name)) if (s := stand(seen)) else "-"
 
     def limits(name: str) -> Callable[[Seen], str]:
-        return lambda seen: spread(getattr(s.score, name)) if (s := stand(seen)) else ""
+        return lambda seen: spread(getattr(s, name)) if (s := known(seen)) else ""
 
     def count(seen: Seen) -> int:
         return len(s.ours) if (s := stand(seen)) else 0

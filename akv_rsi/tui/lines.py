@@ -9,6 +9,7 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.cache import LRUCache
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
@@ -54,6 +55,8 @@ class Lines(ScrollView, can_focus=True):
         self.index = 0
         self._has_cursor = cursor
         self._count = 0
+        # What was drawn once, until it is renewed: scrolling draws the same lines again and again.
+        self._made: LRUCache[tuple[int, int], Strip] = LRUCache(1024)
         self._line: Line = lambda index, width: Text()
 
     @property
@@ -68,6 +71,11 @@ class Lines(ScrollView, can_focus=True):
         self.index = max(0, min(self.index if index is None else index, count - 1))
         if index is not None:
             self._show()
+        self.renew()
+
+    def renew(self) -> None:
+        """Asks for the lines again: what they say has changed."""
+        self._made.clear()
         self.refresh()
 
     def say(self, text: str) -> None:
@@ -77,9 +85,10 @@ class Lines(ScrollView, can_focus=True):
 
     def move_to(self, index: int) -> None:
         """Puts the cursor on a line and tells."""
-        self.index = max(0, min(index, self._count - 1))
+        before, self.index = self.index, max(0, min(index, self._count - 1))
         self._show()
-        self.refresh()
+        top, width = self.scroll_offset.y, self.size.width
+        self.refresh(*(Region(0, line - top, width, 1) for line in (before, self.index)))
         self.post_message(self.Moved(self, self.index))
 
     def _show(self) -> None:
@@ -96,13 +105,17 @@ class Lines(ScrollView, can_focus=True):
         base = self.rich_style
         if index >= self._count:
             return Strip.blank(width, base)
-        text = self._line(index, width)
-        strip = Strip(text.render(self.app.console)).adjust_cell_length(width, base)
+        strip = self._strip(index, width).adjust_cell_length(width, base)
         if self._has_cursor and index == self.index:
             return strip.apply_style(
                 base + Style(reverse=self.has_focus, underline=not self.has_focus)
             )
         return strip.apply_style(base)
+
+    def _strip(self, index: int, width: int) -> Strip:
+        if (index, width) not in self._made:
+            self._made[index, width] = Strip(self._line(index, width).render(self.app.console))
+        return self._made[index, width]
 
     def action_move(self, by: int) -> None:
         """One line."""

@@ -80,6 +80,11 @@ class Pane(Container):
         """Whether the theme is a dark one."""
         return self.app.current_theme.dark
 
+    @property
+    def unsaved(self) -> str:
+        """What would be lost now, as a sentence; empty if nothing would."""
+        return ""
+
     def show(self) -> None:
         """Brings the screen up to date."""
         raise NotImplementedError

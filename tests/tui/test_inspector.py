@@ -24,7 +24,7 @@ def test_every_screen_comes_up_with_help(recorded, size):
         for number, name in enumerate(PANES, 1):
             await press(app, pilot, str(number))
             assert app.query_one("TabbedContent").active == name
-            assert isinstance(app.pane, PANES[name][1])
+            assert type(app.pane).__name__ == PANES[name][1].partition(":")[2]
             await press(app, pilot, "question_mark")
             assert isinstance(app.screen, Help)
             await press(app, pilot, "escape")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.timer import Timer
 from textual.widgets import Input, Static
 
 from akv_rsi.insight.seen import SPLITS, Seen, Standing
+from akv_rsi.search.candidate import Score
 from akv_rsi.tasks.episode import Split
 from akv_rsi.tui.columns import columns
 from akv_rsi.tui.lines import Lines
@@ -20,6 +22,7 @@ from akv_rsi.tui.pareto import Pareto
 from akv_rsi.tui.table import Table
 
 WIDE = 120
+_REST = 0.12  # seconds
 _EMPTY = "no policy has been run yet on these tasks; with a running search: inspect --follow"
 
 
@@ -57,12 +60,14 @@ policies that no other beats in both."""
         self.split: Split = "train"
         self.everything = False
         self.needle = ""
+        self._wanted: dict[tuple[str, Split], Standing] = {}
+        self._plotting: Timer | None = None
 
     def compose(self) -> ComposeResult:
         """Table and plot, a line about the selected policy, and the filter."""
         with Horizontal():
             yield Table[Seen](
-                columns(self._label, self._standing, self.shown.run.budget), sort="acc"
+                columns(self._label, self._standing, self._known, self.shown.run.budget), sort="acc"
             )
             yield Pareto()
         yield Static(id="about", markup=False)
@@ -84,6 +89,12 @@ policies that no other beats in both."""
     def looked(self) -> None:
         """See `Pane`."""
         self._about()
+        if self._plotting is not None:
+            self._plotting.stop()
+        # A plot takes as long as many lines do: it waits until the cursor rests.
+        self._plotting = self.set_timer(_REST, self._plot)
+
+    def _plot(self) -> None:
         plot = self.query_one(Pareto)
         if plot.display:
             plot.draw(self.shown.run, self.query_one(Table).rows, self.split, self.shown.policy)
@@ -101,10 +112,31 @@ policies that no other beats in both."""
     def _standing(self, seen: Seen) -> Standing | None:
         return self.shown.run.standing(seen, self.split)
 
+    def _known(self, seen: Seen) -> Score | None:
+        """Its intervals. They take a while: what is not known is asked for, and drawn later."""
+        standing = self._standing(seen)
+        if standing is None:
+            return None
+        if standing.known is None:
+            if not self._wanted:
+                self.call_after_refresh(lambda: self._estimate([*self._wanted.values()]))
+            self._wanted[seen.id, self.split] = standing
+        return standing.known
+
+    @work(thread=True)
+    def _estimate(self, wanted: list[Standing]) -> None:
+        for standing in wanted:
+            _ = standing.score
+        self.app.call_from_thread(self._estimated)
+
+    def _estimated(self) -> None:
+        self._wanted.clear()  # what came in meanwhile is asked for again as it is drawn
+        self.query_one(Lines).renew()
+        self._about()
+
     def _label(self, seen: Seen) -> str:
-        report = self.shown.run.report
         mark = "= " if seen is self.shown.partner else "  "
-        if report is not None and report.best.id == seen.id:
+        if seen.id == self.shown.run.best_id:
             mark = "★ "
         return mark + name_of(self.shown.run, seen)
 
@@ -117,8 +149,10 @@ policies that no other beats in both."""
             every += f', filter "{self.needle}"'
         if standing is None:
             told = f"{seen.label}: {seen.fate or 'not run on these tasks'}"
+        elif (score := self._known(seen)) is None:
+            accuracy, ratio = short(standing.accuracy), short(standing.ratio)
+            told = f"{seen.label}: accuracy {accuracy}, cost {ratio}"
         else:
-            score = standing.score
             told = (
                 f"{seen.label}: accuracy {short(score.accuracy.estimate)} "
                 f"({spread(score.accuracy)}), cost {short(score.cost_ratio.estimate)} "
@@ -192,4 +226,4 @@ policies that no other beats in both."""
     def action_mark(self) -> None:
         """Compare others with this one."""
         self.post_message(self.Look(partner=self.shown.policy))
-        self.query_one(Lines).refresh()
+        self.query_one(Lines).renew()

@@ -84,9 +84,11 @@ sealed test cannot be asked: what is chosen by it would be no test any more."""
                 yield Lines(id="told")
 
     @property
-    def unsaved(self) -> bool:
-        """Whether something was changed and is in no file."""
-        return any(draft.unsaved for draft in self._drafts.values())
+    def unsaved(self) -> str:
+        """See `Pane`."""
+        if any(draft.unsaved for draft in self._drafts.values()):
+            return "An edited policy is not saved (7 Edit, Ctrl+S)."
+        return ""
 
     @property
     def editor(self) -> Editor:

@@ -88,7 +88,7 @@ they finish) and lets it go on; **x** stops it safely: nothing recorded is lost,
         if run.best is not None and (standing := run.standing(run.best)):
             figures = f"{short(standing.accuracy)} at {short(standing.ratio)} of the cost"
             lines.append(f"best so far: {name_of(run, run.best)}, {figures}")
-        now = [name_of(run, seen) for seen in waiting(run)] if run.report is None else []
+        now = [name_of(run, seen) for seen in waiting(run)] if not run.best_id else []
         if now:
             more = f" and {len(now) - _MOST} more" if len(now) > _MOST else ""
             lines.append(f"evaluated now: {', '.join(now[:_MOST])}{more}")
