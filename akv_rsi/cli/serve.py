@@ -26,6 +26,7 @@ def serve(
     policy_seconds: float = 1.0,
     keep_ephemeral_tags: bool = False,
     answer_tokens: int = 512,
+    max_messages: int = 4000,
     max_in_work: int = 256,
     drain_seconds: int = 30,
     json: bool = False,
@@ -49,6 +50,7 @@ def serve(
         policy_seconds: How long one decision of the policy may take; past that it takes no part.
         keep_ephemeral_tags: Leave the tags of ephemeral text in the prompt.
         answer_tokens: The length of answers to requests that ask for none.
+        max_messages: Messages of a request; more are refused with 400.
         max_in_work: Requests that run or wait; more are turned away with 429.
         drain_seconds: How long a shutdown waits for answers in work.
         json: Print where it listens as JSON, once it does.
@@ -60,6 +62,7 @@ def serve(
     config = replace(
         ServerConfig(),
         answer_tokens=answer_tokens,
+        max_messages=max_messages,
         max_in_work=max_in_work,
         ephemeral_tags=keep_ephemeral_tags,
         drain_seconds=drain_seconds,

@@ -140,7 +140,12 @@ class Jobs:
             ops += len(asked.drop_message or ()) + len(asked.reposition or ())
             count, most = len(asked.messages), self._config.max_messages
             if count > most:
-                raise Refusal(400, f"{count} messages are more than the {most} this server takes")
+                raise Refusal(
+                    400,
+                    f"{count} messages are more than the {most} this server takes: send fewer, or "
+                    "raise its --max-messages",
+                    "too_many_messages",
+                )
             if len(asked.rules) > 16:
                 raise Refusal(400, "more than 16 drop rules in one request")
         if ops > self._config.max_ops:

@@ -17,7 +17,7 @@ class ServerConfig:
     """
 
     max_body: int = 16 << 20
-    max_messages: int = 1000
+    max_messages: int = 4000
     max_ops: int = 2000
     max_in_work: int = 256
     answer_tokens: int = 512

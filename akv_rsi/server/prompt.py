@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from akv_rsi.errors import ConfigError
 from akv_rsi.server.wire import Message
-from akv_rsi.tasks.template import ChatTemplate, Rendered, TemplateRefused
+from akv_rsi.tasks.locate import TemplateRefused
+from akv_rsi.tasks.template import ChatTemplate, Rendered
 from akv_rsi.types import Range
 
 TAG = "ephemeral_observation"

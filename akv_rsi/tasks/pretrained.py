@@ -12,7 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from akv_rsi.tasks.environment import Message
-from akv_rsi.tasks.template import ChatTemplate, TemplateRefused
+from akv_rsi.tasks.locate import TemplateRefused
+from akv_rsi.tasks.template import ChatTemplate
 from akv_rsi.types import SegmentKind
 
 ROLES: Mapping[SegmentKind, str] = MappingProxyType(

@@ -13,25 +13,19 @@ is refused.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from akv_rsi.errors import ConfigError, ModelLoadError
+from akv_rsi.errors import ModelLoadError
+from akv_rsi.tasks.locate import ChatMessage, Located, Locator, TemplateRefused, digests
 from akv_rsi.types import Range
 
-# As in OpenAI's chat API: role, content, tool_calls and so on.
-ChatMessage = Mapping[str, Any]
-# Messages, tools, and whether the header of the next answer is wanted: the text.
-Render = Callable[[Sequence[ChatMessage], Sequence[Any] | None, bool], str]
 # A text that no end marker holds.
 _PROBE = "Yes"
-
-
-class TemplateRefused(ConfigError):
-    """A chat template cannot write a conversation, or its tokens cannot be told apart."""
+# Conversations whose messages are remembered.
+_CAPACITY = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +68,10 @@ class Rendered:
 
 
 class ChatTemplate:
-    """Renders conversations with the template of a ``tokenizer`` of transformers (a fast one)."""
+    """Renders conversations with the template of a ``tokenizer`` of transformers (a fast one).
+
+    It is used by one thread at a time.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         if not getattr(tokenizer, "chat_template", None):
@@ -82,6 +79,7 @@ class ChatTemplate:
         if not getattr(tokenizer, "is_fast", False):
             raise TemplateRefused("the tokenizer is a slow one: it cannot tell where tokens begin")
         self.tokenizer = tokenizer
+        self._located = Located(_CAPACITY)
 
     @classmethod
     def load(cls, folder: Path) -> ChatTemplate:
@@ -111,7 +109,11 @@ class ChatTemplate:
         text = self._text(messages, tools, True) if answer else whole
         if not text.startswith(whole):
             raise TemplateRefused("the template changes the conversation to ask for an answer")
-        starts, rewritten = _Locator(self._text, messages, tools, whole).starts()
+        keys = digests(messages, tools)
+        locator = Locator(self._text, messages, tools, whole)
+        starts, rewritten = locator.starts(self._located.longest(keys))
+        if rewritten is None:
+            self._located.put(keys[-1], starts)
         return Written(text, starts, rewritten)
 
     def render(
@@ -166,97 +168,3 @@ class ChatTemplate:
             raise TemplateRefused(
                 f"the chat template refuses this conversation: {first}"
             ) from error
-
-
-class _Locator:
-    """Finds where the messages lie in the text ``whole``."""
-
-    def __init__(
-        self,
-        text: Render,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[Any] | None,
-        whole: str,
-    ) -> None:
-        self._text = text
-        self._messages = messages
-        self._tools = tools
-        self._whole = whole
-        users = [i for i, message in enumerate(messages) if message.get("role") == "user"]
-        self._last_user = users[-1] if users else 0
-        self._tail: str | None = None
-
-    def starts(self) -> tuple[tuple[int, ...], int | None]:
-        """Where each message starts, the end, and the first one that was rewritten."""
-        starts, rewritten = [0], None
-        for count in range(1, len(self._messages)):
-            end = self._plain(count)
-            if end is None and count <= self._last_user:
-                end = self._anchored(count, starts[-1])
-                rewritten = count - 1 if rewritten is None else rewritten
-            if end is None or end < starts[-1]:
-                raise self._refusal(count - 1)
-            starts.append(end)
-        starts.append(len(self._whole))
-        for number, (start, end) in enumerate(pairwise(starts)):
-            if not self._holds(number, self._whole[start:end]):
-                raise self._refusal(number)
-        return tuple(starts), rewritten
-
-    def _refusal(self, number: int) -> TemplateRefused:
-        return TemplateRefused(
-            f"the chat template writes message {number} or those before it otherwise once later "
-            "ones follow, so their tokens cannot be told apart"
-        )
-
-    def _holds(self, number: int, text: str) -> bool:
-        """Whether what a user said is where it was found; other texts a template may reword."""
-        message = self._messages[number]
-        said = message.get("content")
-        return message.get("role") != "user" or not isinstance(said, str) or said.strip() in text
-
-    def _plain(self, count: int) -> int | None:
-        """Where the first ``count`` messages end, if alone they are the beginning of the text.
-
-        A first message that the template refuses alone (a system prompt) is part of the next one.
-        """
-        try:
-            prefix = self._text(self._messages[:count], self._tools, False)
-        except TemplateRefused:
-            return 0 if count == 1 else None
-        return len(prefix) if self._whole.startswith(prefix) else None
-
-    def _anchored(self, count: int, before: int) -> int | None:
-        """The same, when the last user message and all behind it follow at once.
-
-        ``before`` is where the message before ends.
-        """
-        try:
-            if self._tail is None:
-                self._tail = self._find_tail(count, before)
-            text = self._in_front(count)
-        except TemplateRefused:
-            return None
-        end = len(text) - len(self._tail)
-        fits = text.endswith(self._tail) and self._whole.startswith(text[:end])
-        return end if fits else None
-
-    def _find_tail(self, count: int, before: int) -> str:
-        """The text from the last user message on, given the first ``count`` that is not plain."""
-        if before:
-            return self._in_front(count - 1)[before:]
-        # No message stands alone: what all have in common must be what follows them.
-        texts = [self._in_front(k) for k in range(self._last_user + 1)]
-        return _common_start([text[::-1] for text in texts])[::-1]
-
-    def _in_front(self, count: int) -> str:
-        """The first ``count`` messages, and then at once the last user message and all behind."""
-        tail = self._messages[self._last_user :]
-        return self._text([*self._messages[:count], *tail], self._tools, False)
-
-
-def _common_start(texts: Sequence[str]) -> str:
-    """The longest text that all begin with."""
-    first, last = min(texts), max(texts)  # of sorted texts, these differ earliest
-    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
-    return first if same is None else first[:same]

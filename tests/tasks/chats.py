@@ -80,6 +80,23 @@ MOVED_TOOLS = """\
 {%- else -%}[RESULT]{{ m.content }}[/RESULT]{%- endif -%}
 {%- endfor -%}"""
 
+# Results in a row share one turn of the user, which the last one closes.
+RESULTS = """\
+{%- for m in messages -%}
+{%- if m.role != 'tool' -%}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% else -%}
+{%- if loop.first or messages[loop.index0 - 1].role != 'tool' -%}<|im_start|>user{% endif %}
+[RESULT]
+{{ m.content }}
+[/RESULT]
+{%- if loop.last or messages[loop.index0 + 1].role != 'tool' -%}<|im_end|>
+{% endif -%}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}<|im_start|>assistant
+{% endif -%}"""
+
 # Messages end with an empty line and begin with one: one token takes from both.
 LINES = """\
 {%- for m in messages -%}{{ '\\n' + m.role }}: {{ m.content }}{{ '\\n' }}{%- endfor -%}"""

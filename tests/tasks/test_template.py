@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from akv_rsi.errors import ModelLoadError
 from akv_rsi.tasks.environment import Message
 from akv_rsi.tasks.load import find_model
+from akv_rsi.tasks.locate import TemplateRefused
 from akv_rsi.tasks.pretrained import ROLES, TemplateFormat
-from akv_rsi.tasks.template import ChatTemplate, Rendered, TemplateRefused
+from akv_rsi.tasks.template import ChatTemplate, Rendered
 
 TALK = [
     {"role": "system", "content": "Be the agent."},
