@@ -76,9 +76,3 @@ def check_target(capabilities: frozenset[str], target: str) -> None:
         raise CapabilityError(f"unknown target {target!r}: use one of {', '.join(sorted(TARGETS))}")
     if missing := sorted(capabilities - TARGETS[target]):
         raise CapabilityError(f"the target {target} does not offer {', '.join(missing)}")
-
-
-def verb_lines(source: str, verb: str) -> list[int]:
-    """The lines of ``source`` that use a verb."""
-    calls = [node.func for node in ast.walk(parse(source)) if isinstance(node, ast.Call)]
-    return sorted({func.lineno for func in calls if isinstance(func, ast.Name) and func.id == verb})

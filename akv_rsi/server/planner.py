@@ -17,6 +17,7 @@ from akv_rsi.policies.executor import Limits
 from akv_rsi.policies.open import open_policy
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.policies.wire import calls_of, replay
+from akv_rsi.server.origins import Origin, origins
 from akv_rsi.types import Op, OpHistory, Segment, Snapshot
 
 # What a stateless server cannot tell a policy.
@@ -61,7 +62,7 @@ class Planner:
             raise CapabilityError(
                 f"{spec.name} reads {', '.join(missing)}, which this server does not measure"
             )
-        self._span = reliable_span
+        self._span, self._limits = reliable_span, limits
         self._capacity = capacity
         self._plans: OrderedDict[bytes, Plan] = OrderedDict()
 
@@ -85,6 +86,10 @@ class Planner:
         while len(self._plans) > self._capacity:
             self._plans.popitem(last=False)
         return plan
+
+    def origins(self, segments: Sequence[Segment], plan: Plan) -> dict[Op, list[Origin]]:
+        """The lines of the policy's source that each op of ``plan`` comes from."""
+        return origins(self.spec, self._limits, self._span, segments, plan.groups)
 
     def close(self) -> None:
         """Ends the sandbox."""

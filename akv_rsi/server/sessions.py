@@ -10,14 +10,15 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from akv_rsi.policies.vocabulary import verb_lines
-from akv_rsi.server.planner import Plan
+from akv_rsi.server.origins import Origin
+from akv_rsi.server.planner import Plan, Planner
 from akv_rsi.server.prompt import Prompt
-from akv_rsi.types import Op, OpHistory, Repos
+from akv_rsi.server.segments import segments
+from akv_rsi.types import Op, OpHistory, Range, Repos
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +61,16 @@ def session_id(tenant: str, prompt: Prompt) -> str:
     return hashlib.sha256(b"session %d %s " % (len(name), name) + opening).hexdigest()[:24]
 
 
-def described(name: str, session: Session, policy: str | None, source: str) -> dict[str, Any]:
+def described(name: str, session: Session, planner: Planner | None) -> dict[str, Any]:
     """A session as JSON: its messages, and each op with the messages it touches and its origin."""
-    rendered = session.prompt.rendered
-    by_policy = set(session.plan.history) if session.plan is not None else set()
+    rendered, lines = session.prompt.rendered, list[str]()
+    found: Mapping[Op, Sequence[Origin]] = {}
+    if planner is not None and session.plan is not None:
+        lines = planner.spec.source.splitlines()
+        found = planner.origins(segments(session.prompt), session.plan)
     return {
         "id": name,
-        "policy": policy,
+        "policy": planner.spec.name if planner is not None else None,
         "messages": [
             {"index": i, "role": m.role, "tokens": list(rendered.span(i))}
             for i, m in enumerate(session.prompt.messages)
@@ -75,7 +79,8 @@ def described(name: str, session: Session, policy: str | None, source: str) -> d
             {"message": m.message, "tokens": [m.start, m.end]} for m in session.prompt.marks
         ],
         "ops": [
-            _op(op, session.prompt) | _origin(op, op in by_policy, source) for op in session.history
+            _op(op, session.prompt) | _by(found.get(op), lines, session.prompt)
+            for op in session.history
         ],
         "policy_failures": [
             {"call": call, "reason": why}
@@ -90,19 +95,26 @@ def _op(op: Op, prompt: Prompt) -> dict[str, Any]:
     out: dict[str, Any] = {"op": type(op).__name__.lower(), "boundary": op.boundary}
     if isinstance(op, Repos):
         return out
+    return out | {"ranges": [list(r) for r in op.ranges], "messages": _touched(op.ranges, prompt)}
+
+
+def _touched(ranges: Sequence[Range], prompt: Prompt) -> list[int]:
     spans = [prompt.rendered.span(i) for i in range(len(prompt.messages))]
-    touched = [i for i, span in enumerate(spans) if _meets(span, op.ranges)]
-    return out | {"ranges": [list(r) for r in op.ranges], "messages": touched}
+    return [
+        i for i, (low, high) in enumerate(spans) if any(s < high and low < e for s, e in ranges)
+    ]
 
 
-def _meets(span: tuple[int, int], ranges: Sequence[tuple[int, int]]) -> bool:
-    return any(start < span[1] and span[0] < end for start, end in ranges)
-
-
-def _origin(op: Op, by_policy: bool, source: str) -> dict[str, Any]:
-    """Whose op it is; of a policy's, the lines of its source that use this verb."""
-    if not by_policy:
+def _by(found: Sequence[Origin] | None, lines: Sequence[str], prompt: Prompt) -> dict[str, Any]:
+    """Whose op it is; of a policy's, the lines that asked for it, each with its messages."""
+    if found is None:
         return {"by": "request"}
-    lines = verb_lines(source, type(op).__name__.lower())
-    text = source.splitlines()
-    return {"by": "policy", "source": [{"line": n, "text": text[n - 1].strip()} for n in lines]}
+    source = [
+        {
+            "line": origin.line,
+            "text": lines[origin.line - 1].strip(),
+            "messages": _touched(origin.ranges, prompt),
+        }
+        for origin in found
+    ]
+    return {"by": "policy", "source": source}

@@ -45,6 +45,35 @@ def test_the_policy_drops_and_the_session_tells_why(rolling: Served) -> None:
     rolling.balanced()
 
 
+TWICE = """from akv_rsi.policies.dsl import Context, drop, repos
+
+def policy(ctx: Context) -> None:
+    for seg in ctx.segments:
+        if seg.age > 1 and seg.kind == "tool_result":
+            drop(seg)
+        if seg.age > 2 and seg.kind == "assistant": drop(seg)
+    if ctx.turn == 4:
+        repos()
+"""
+
+
+def test_a_session_tells_the_lines_apart_where_a_verb_stands_twice() -> None:
+    with serving(service(policy=PolicySpec("twice", source=TWICE))) as served:
+        answer = served.client().chat.completions.create(messages=turns(4), **CHAT)
+        session = answer.model_extra["akv"]["session"]
+        told = httpx2.get(f"{served.url}/v1/sessions/{session}").json()
+    results, answers = "drop(seg)", 'if seg.age > 2 and seg.kind == "assistant": drop(seg)'
+    assert [op["messages"] for op in told["ops"] if "messages" in op] == [[3], [2, 5]]
+    assert [op["source"] for op in told["ops"]] == [
+        [{"line": 6, "text": results, "messages": [3]}],
+        [
+            {"line": 6, "text": results, "messages": [5]},
+            {"line": 7, "text": answers, "messages": [2]},
+        ],
+        [{"line": 9, "text": "repos()", "messages": []}],
+    ]
+
+
 def test_ops_of_the_client_take_the_place_of_the_policy(rolling: Served) -> None:
     asked = {"messages": turns(4, "own"), "extra_body": {"drop_message": {"8": [3]}}}
     answer = rolling.client().chat.completions.create(**asked, **CHAT)
