@@ -112,9 +112,8 @@ def line(step: Step) -> str:
         tasks = len(body["episodes"][0]) if body["episodes"] else 0
         solved = sum(e.success for row in body["episodes"] for e in row)
         count = len(body["policies"])
-        return (
-            f"{count} policies on {tasks} {body['split']} tasks: {solved} of {count * tasks} solved"
-        )
+        who = f"{count} policies" if count > 1 else "1 policy"
+        return f"{who} on {tasks} {body['split']} tasks: {solved:g} of {count * tasks} solved"
     if kind == "parity":
         return f"{step.key[:8]}: {'decides alike in plain Python' if body else 'no parity'}"
     if kind == "unseal":

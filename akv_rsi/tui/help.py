@@ -38,8 +38,8 @@ class Help(ModalScreen[None]):
         """One page."""
         keys = "\n".join(
             f"- **{_key(binding.key)}**: {binding.description}"
-            for binding in self._pane.BINDINGS
-            if isinstance(binding, Binding) and binding.description
+            for binding in self._pane.own_keys()
+            if binding.description
         )
         name = type(self._pane).__name__.removesuffix("Pane")
         with VerticalScroll():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from textual.binding import Binding
 from textual.containers import Container
 from textual.message import Message
 
@@ -79,6 +80,13 @@ class Pane(Container):
     def dark(self) -> bool:
         """Whether the theme is a dark one."""
         return self.app.current_theme.dark
+
+    @classmethod
+    def own_keys(cls) -> list[Binding]:
+        """Its own keys, and those it shares with other screens."""
+        kinds = [kind for kind in cls.__mro__ if issubclass(kind, Pane)]
+        own = [kind.__dict__.get("BINDINGS", ()) for kind in reversed(kinds)]
+        return [binding for part in own for binding in part if isinstance(binding, Binding)]
 
     @property
     def unsaved(self) -> str:

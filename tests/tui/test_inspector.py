@@ -2,35 +2,18 @@
 
 import sqlite3
 
-import pytest
 from piloting import NARROW, WIDE, drive, press, settle, text, until
 
 from akv_rsi.insight.cachemap import CacheMap, State
 from akv_rsi.insight.compare import instructive
 from akv_rsi.insight.run import Run
 from akv_rsi.tui.app import PANES
-from akv_rsi.tui.help import Help
 from akv_rsi.tui.lines import Lines
 from akv_rsi.tui.mapgrid import MapGrid
 from akv_rsi.tui.pane import Pane
 from akv_rsi.tui.pareto import Pareto
 from akv_rsi.tui.picker import TaskPicker
 from akv_rsi.tui.table import Table
-
-
-@pytest.mark.parametrize("size", [NARROW, WIDE])
-def test_every_screen_comes_up_with_help(recorded, size):
-    async def steps(app, pilot):
-        for number, name in enumerate(PANES, 1):
-            await press(app, pilot, str(number))
-            assert app.query_one("TabbedContent").active == name
-            assert type(app.pane).__name__ == PANES[name][1].partition(":")[2]
-            await press(app, pilot, "question_mark")
-            assert isinstance(app.screen, Help)
-            await press(app, pilot, "escape")
-            assert not isinstance(app.screen, Help)
-
-    drive(recorded, size, steps)
 
 
 def test_the_table_is_sorted_filtered_and_opened(recorded):

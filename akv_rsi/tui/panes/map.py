@@ -19,8 +19,7 @@ from akv_rsi.insight.story import cell_story, deciding_call
 from akv_rsi.tasks.episode import TaskRef
 from akv_rsi.tui.look import palette
 from akv_rsi.tui.mapgrid import MapGrid
-from akv_rsi.tui.pane import Pane
-from akv_rsi.tui.picker import TaskPicker
+from akv_rsi.tui.tasks import TaskPane
 
 _LEGEND = {
     State.COMPUTED: "computed",
@@ -33,7 +32,7 @@ _LEGEND = {
 }
 
 
-class MapPane(Pane):
+class MapPane(TaskPane):
     """A grid, what is known of the cell under the cursor, and two curves."""
 
     DEFAULT_CSS = """
@@ -57,9 +56,6 @@ cell under the cursor: the text, the source line that dropped it, and whether it
 *LOST* are words the agent wrote although nothing it could see held them. A half block is a segment
 of which only a part is visible."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("o", "task", "Task"),
-        Binding("n", "next(1)", "Next"),
-        Binding("b", "next(-1)", "Back", show=False),
         Binding("space", "play", "Play"),
         Binding("x", "drop", "Next drop"),
         Binding("f", "swap", "Other policy"),
@@ -202,18 +198,6 @@ of which only a part is visible."""
         grid.playing = not grid.playing
         (self._timer.resume if grid.playing else self._timer.pause)()
         grid.refresh()
-
-    def action_task(self) -> None:
-        """Chooses a task."""
-        self.app.push_screen(TaskPicker(self.shown), self._chosen)
-
-    def _chosen(self, task: TaskRef | None) -> None:
-        if task is not None:
-            self.post_message(self.Look(task=task))
-
-    def action_next(self, by: int) -> None:
-        """The next recorded task."""
-        self.post_message(self.Look(task=self.shown.beside(by)))
 
     def action_drop(self) -> None:
         """To the next segment that is dropped, in the order of calls."""

@@ -16,14 +16,13 @@ from akv_rsi.policies.resident import AGENT_KINDS
 from akv_rsi.tasks.episode import TaskRef
 from akv_rsi.tui.lines import Lines
 from akv_rsi.tui.look import name_of, short
-from akv_rsi.tui.pane import Pane
-from akv_rsi.tui.picker import TaskPicker
+from akv_rsi.tui.tasks import TaskPane
 from akv_rsi.types import Segment, Trajectory
 
 _GUTTER = 7
 
 
-class TrajectoryPane(Pane):
+class TrajectoryPane(TaskPane):
     """Two columns of messages; a bar marks the first place where they differ."""
 
     DEFAULT_CSS = """
@@ -35,9 +34,6 @@ differs more and more.
 
 Choose the other policy with **m** in the archive."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("o", "task", "Task"),
-        Binding("n", "next(1)", "Next"),
-        Binding("b", "next(-1)", "Back", show=False),
         Binding("d", "divergence", "Parting"),
         Binding("f", "swap", "Swap"),
         Binding("c", "map", "Cache map"),
@@ -121,18 +117,6 @@ Choose the other policy with **m** in the archive."""
         lines = self.query_one(Lines)
         # New lines can be scrolled to once they are laid out.
         lines.call_after_refresh(lines.scroll_to, y=max(0, self._parting - 3), animate=False)
-
-    def action_task(self) -> None:
-        """Chooses a task."""
-        self.app.push_screen(TaskPicker(self.shown), self._chosen)
-
-    def _chosen(self, task: TaskRef | None) -> None:
-        if task is not None:
-            self.post_message(self.Look(task=task))
-
-    def action_next(self, by: int) -> None:
-        """The next recorded task."""
-        self.post_message(self.Look(task=self.shown.beside(by)))
 
     def action_swap(self) -> None:
         """The other one to the left."""

@@ -14,13 +14,14 @@ from akv_rsi.insight.tree import Edge, described, tree_of
 from akv_rsi.tasks.episode import TaskRef
 from akv_rsi.tui.lines import Lines
 from akv_rsi.tui.look import name_of
-from akv_rsi.tui.pane import Pane
+from akv_rsi.tui.tasks import TaskPane
 from akv_rsi.types import Segment
 
 _MOST_NAMES = 3
+_SOURCE = "(derived from the record; the engine itself may evict)"
 
 
-class TreePane(Pane):
+class TreePane(TaskPane):
     """One line an edge; the messages of the edge under the cursor below."""
 
     DEFAULT_CSS = """
@@ -30,11 +31,10 @@ class TreePane(Pane):
     HELP = """The conversations that were recorded on this task, as the cache holds them: a path
 spells messages and ops, and policies share an edge as long as both are equal.
 
-*slots* are tokens of KV on the edge, *refs* the conversations that pass through it. It is derived
-from the record, without evictions."""
+*slots* are tokens of KV on the edge, *refs* the conversations that pass through it. Both are
+**derived from the record**, as if these conversations had shared one engine that evicts nothing.
+The search ran each group of policies on an empty cache, and keeps no picture of it."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "next(1)", "Next task"),
-        Binding("b", "next(-1)", "Back", show=False),
         Binding("c", "map", "Cache map"),
     ]
 
@@ -44,7 +44,7 @@ from the record, without evictions."""
 
     def compose(self) -> ComposeResult:
         """Head, edges, and one edge in full."""
-        yield Static(f"{'slots':>6} {'refs':>4}  edge", id="head")
+        yield Static(f"{'slots':>6} {'refs':>4}  edge   {_SOURCE}", id="head", markup=False)
         yield Lines()
         yield Static(id="edge", markup=False)
 
@@ -99,10 +99,6 @@ from the record, without evictions."""
             else:
                 rows += [f"{described(op)} at {op.boundary}" for op in item]
         self.query_one("#edge", Static).update("\n".join(rows))
-
-    def action_next(self, by: int) -> None:
-        """The next recorded task."""
-        self.post_message(self.Look(task=self.shown.beside(by)))
 
     def action_map(self) -> None:
         """What the policy did to the cache."""
