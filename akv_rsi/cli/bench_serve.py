@@ -16,7 +16,7 @@ from akv_rsi.policies import library
 from akv_rsi.server.limits import ServerConfig
 from akv_rsi.server.tenants import Tenants
 from akv_rsi.tasks.cost import PriceModel, load_prices
-from akv_rsi.tasks.load import find_span
+from akv_rsi.tasks.load import find_span, load_engine
 from akv_rsi.tasks.reference.model import load_reference
 from akv_rsi.tasks.script import demonstrate
 from akv_rsi.tasks.suites import load_suite, task_refs
@@ -32,7 +32,8 @@ def bench_serve(
     suite: tuple[str, ...] = ("repo", "web", "tools"),
     policy: tuple[str, ...] = POLICIES,
     concurrency: tuple[int, ...] = (1, 4, 16),
-    runs: int = 16,
+    runs: int = 8,
+    rounds: int = 2,
     pages: int = 8192,
     delay: float = 0.05,
     prices: str = "claude",
@@ -46,36 +47,40 @@ def bench_serve(
         policy: A policy or text-editing baseline; may be repeated.
         concurrency: How many agents at once; may be repeated.
         runs: How many trajectories in each measurement.
+        rounds: How often each measurement is made, all in turn, so that what else the machine does
+            falls on all alike.
         pages: Pages of KV.
         delay: Seconds a tool takes.
         prices: claude, deepseek, gpt, gpu, or a .json file.
         json: Print the result as JSON.
     """
-    from akv_rsi.server.bench import Setting, measure
-    from akv_rsi.server.launch import open_service
+    from akv_rsi.server.bench import Measures, Setting, measure
+    from akv_rsi.server.launch import service_on
 
-    if runs < 1 or any(count < 1 for count in concurrency):
-        raise ConfigError("runs and concurrency must be at least 1")
-    tariff, setting = load_prices(prices), Setting(find_span(model)[1], delay=delay)
+    if runs < 1 or rounds < 1 or any(count < 1 for count in concurrency):
+        raise ConfigError("runs, rounds and concurrency must be at least 1")
+    specs = {name: policy_named(name, oracle=False) for name in policy}
+    folder, span = find_span(model)
+    tariff, setting = load_prices(prices), Setting(span, delay=delay)
     trajectories = _trajectories(suite, runs, tariff)
-    rows: list[dict[str, Any]] = []
-    for name in policy:
-        spec = policy_named(name, oracle=False)
+    engine = load_engine(folder, EngineConfig(pages=pages))
+    found = {(name, count): Measures() for count in concurrency for name in policy}
+    for (name, count), measures in [*found.items()] * rounds:
+        spec = specs[name]
         editor = library.editor(spec.name, **dict(spec.tunables)) if spec.kind == "editor" else None
-        for count in concurrency:
-            service = open_service(
-                model,
-                EngineConfig(pages=pages),
-                ServerConfig(),
-                Tenants(),
-                None if editor is not None else spec,
-            )
-            told = asyncio.run(
-                measure(service, pages, trajectories, count, setting, tariff, editor)
-            )
-            rows.append({"policy": name, "concurrency": count, **told})
+        engine.reset()
+        service = service_on(
+            engine, model, ServerConfig(), Tenants(), None if editor is not None else spec
+        )
+        asyncio.run(measure(service, trajectories, count, setting, measures, editor))
+    rows = [
+        {"policy": name, "concurrency": count, **found[name, count].row(pages, tariff)}
+        for name in policy
+        for count in concurrency
+    ]
     if json:
-        print_json({"model": model, "runs": runs, "pages": pages, "prices": prices, "rows": rows})
+        about = {"model": model, "runs": runs, "rounds": rounds, "pages": pages, "prices": prices}
+        print_json({**about, "rows": rows})
     else:
         Console().print(_table(rows))
 

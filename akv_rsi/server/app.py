@@ -33,6 +33,15 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
+# A 200 is JSON, or events where the request asks for a stream.
+_STREAMS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "the answer; server-sent events if the request has stream: true",
+        "content": {"application/json": {}, "text/event-stream": {}},
+    }
+}
+
+
 def build_app(service: Service) -> FastAPI:
     """The application around a service, which it starts and closes."""
 
@@ -57,7 +66,7 @@ def build_app(service: Service) -> FastAPI:
 
 
 def _openai(app: FastAPI, service: Service) -> None:
-    @app.post("/v1/chat/completions", response_model=None)
+    @app.post("/v1/chat/completions", response_model=None, responses=_STREAMS)
     async def chat_completions(asked: ChatRequest, request: Request) -> Response:
         tenant = service.tenants.of(request.headers.get("authorization"))
         service.model(asked.model)
@@ -74,7 +83,7 @@ def _openai(app: FastAPI, service: Service) -> None:
             with_hold,
         )
 
-    @app.post("/v1/completions", response_model=None)
+    @app.post("/v1/completions", response_model=None, responses=_STREAMS)
     async def completions(asked: CompletionRequest, request: Request) -> Response:
         tenant = service.tenants.of(request.headers.get("authorization"))
         service.model(asked.model)
@@ -122,13 +131,16 @@ def _catch(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if part != "body")
-        return response_of(Refusal(400, f"{place or 'the body'}: {first['msg']}"))
+        # Of what could have stood there, the form that fits best fails deepest.
+        told = max(error.errors(), key=lambda one: len(one["loc"]))
+        place = ".".join(str(part) for part in told["loc"] if part != "body")
+        return response_of(Refusal(400, f"{place or 'the body'}: {told['msg']}"))
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:
-        return response_of(Refusal(error.status_code, str(error.detail)))
+        answer = response_of(Refusal(error.status_code, str(error.detail)))
+        answer.headers.update(error.headers or {})  # such as the methods that are allowed
+        return answer
 
 
 class _Counted:

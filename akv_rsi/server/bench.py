@@ -1,8 +1,8 @@
 """Agents that talk to a server at once: what each way of keeping a context costs them in time.
 
 Agents replay recorded trajectories: after each call the tool's recorded answer follows, after a
-delay, whatever the model said. They call the service in this process, without HTTP. Each
-measurement has an engine of its own, with a cold cache.
+delay, whatever the model said. They call the service in this process, without HTTP. Each round of
+a measurement starts with a cold cache.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Setting:
 
 @dataclass(slots=True)
 class Measures:
-    """What the calls of one measurement took, in seconds and tokens."""
+    """What the calls of one measurement took, in seconds and tokens, over all its rounds."""
 
     first: list[float] = field(default_factory=list)
     between: list[float] = field(default_factory=list)
@@ -54,10 +54,11 @@ class Measures:
     prompt: int = 0
     cached: int = 0
     least_free: int | None = None
+    seconds: float = 0.0
+    runs: int = 0
 
-    def add(self, completion: Completion, prompt: int, first: float) -> None:
-        """One call: its completion, the length of its prompt, and the seconds to its first text."""
-        self.first.append(first)
+    def add(self, completion: Completion, prompt: int) -> None:
+        """One call: its completion and the length of its prompt."""
         if len(completion.tokens) > 1:
             self.between.append(completion.itl)
         read = max(0, completion.attended - (completion.computed - completion.recovered))
@@ -72,7 +73,7 @@ class Measures:
         self.prompt += prompt
         self.cached += completion.cached
 
-    def row(self, seconds: float, runs: int, pages: int, prices: PriceModel) -> dict[str, Any]:
+    def row(self, pages: int, prices: PriceModel) -> dict[str, Any]:
         """The measurement as JSON; times in milliseconds."""
         free = pages if self.least_free is None else self.least_free
         return {
@@ -80,26 +81,28 @@ class Measures:
             "ttft_p50_ms": _quantile(self.first, 0.5),
             "ttft_p95_ms": _quantile(self.first, 0.95),
             "inter_token_p95_ms": _quantile(self.between, 0.95),
-            "output_tokens_per_s": round(self.usage.output / seconds, 1),
-            "cost_per_run": round(prices.cost(self.usage) / runs, 1),
+            "output_tokens_per_s": round(self.usage.output / self.seconds, 1),
+            "cost_per_run": round(prices.cost(self.usage) / self.runs, 1),
             "hit_share": round(self.cached / max(1, self.prompt), 3),
             "refreshed_tokens": self.usage.refreshed,
             "pages_in_use_at_most": pages - free,
-            "seconds": round(seconds, 2),
+            "seconds": round(self.seconds, 2),
         }
 
 
 async def measure(
     service: Service,
-    pages: int,
     trajectories: Sequence[Trajectory],
     concurrency: int,
     setting: Setting,
-    prices: PriceModel,
+    measures: Measures,
     editor: Editor | None = None,
-) -> dict[str, Any]:
-    """Runs all ``trajectories``, ``concurrency`` at a time; ``editor`` edits their text."""
-    measures, waiting = Measures(), list(reversed(trajectories))
+) -> None:
+    """Runs all ``trajectories``, ``concurrency`` at a time; ``editor`` edits their text.
+
+    What they took is added to ``measures``.
+    """
+    waiting = list(reversed(trajectories))
 
     async def agent() -> None:
         while waiting:
@@ -111,7 +114,8 @@ async def measure(
         await asyncio.gather(*(agent() for _ in range(concurrency)))
     finally:
         service.close()
-    return measures.row(perf_counter() - began, len(trajectories), pages, prices)
+    measures.seconds += perf_counter() - began
+    measures.runs += len(trajectories)
 
 
 class _Agent:
@@ -131,29 +135,32 @@ class _Agent:
             if not acts:
                 messages += [_message(segment) for segment in found]
                 continue
+            began = perf_counter()
             if self._editor is not None:
                 messages = await self._edited(messages, trajectory.id, self._editor)
-            said = await self._ask(messages, self._setting.answer)
+            said, first = await self._ask(messages, self._setting.answer)
+            # What the text is edited for is waited for, a summary too.
+            self._measures.first.append(first - began)
             messages.append({"role": "assistant", "content": said})
             await asyncio.sleep(self._setting.delay if turn else 0)
 
-    async def _ask(self, messages: Messages, length: int) -> str:
-        """The answer, measured from before its prompt is written."""
+    async def _ask(self, messages: Messages, length: int) -> tuple[str, float]:
+        """The answer, and when its first text came."""
         service, measures = self._service, self._measures
         asked = ChatRequest.model_validate(
             {"messages": messages, "max_tokens": length, "temperature": 0}
         )
-        began, first = perf_counter(), None
+        first: float | None = None
         job = await service.prepare(lambda: service.jobs.chat(asked, ""))
         generation = service.generation(job)
         async for _ in service.answer(generation):
-            first = perf_counter() - began if first is None else first
+            first = perf_counter() if first is None else first
         assert generation.completion is not None
-        spent = perf_counter() - began if first is None else first
-        measures.add(generation.completion, len(job.request.tokens), spent)
+        measures.add(generation.completion, len(job.request.tokens))
         free = service.runner.stats.pages_free
-        measures.least_free = min(free, measures.least_free or free)
-        return generation.text
+        least = measures.least_free
+        measures.least_free = free if least is None else min(free, least)
+        return generation.text, perf_counter() if first is None else first
 
     async def _edited(self, messages: Messages, name: str, editor: Editor) -> Messages:
         service, asked = self._service, ChatRequest.model_validate({"messages": messages})
@@ -171,7 +178,7 @@ class _Agent:
         if edit.summarise:
             told = messages[: max(edit.summarise) + 1]
             request = {"role": "user", "content": self._setting.recap}
-            summary = await self._ask([*told, request], self._setting.summary)
+            summary, _ = await self._ask([*told, request], self._setting.summary)
             put = {min(edit.summarise): {"role": "assistant", "content": summary}}
         kept = [(i, message) for i, message in enumerate(messages) if i not in gone]
         return [message for _, message in sorted([*kept, *put.items()], key=lambda entry: entry[0])]

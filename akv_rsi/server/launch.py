@@ -8,6 +8,7 @@ from collections.abc import Callable
 from starlette.types import ASGIApp
 
 from akv_rsi.config import EngineConfig
+from akv_rsi.engine.engine import Engine
 from akv_rsi.errors import ConfigError
 from akv_rsi.policies.executor import Limits
 from akv_rsi.policies.spec import PolicySpec
@@ -33,10 +34,23 @@ def open_service(
     limits: Limits | None = None,
 ) -> Service:
     """A service with its weights loaded, not started; `AkvError` when that cannot be."""
+    folder, _ = find_span(model)
+    return service_on(load_engine(folder, engine), model, config, tenants, policy, limits)
+
+
+def service_on(
+    engine: Engine,
+    model: str,
+    config: ServerConfig,
+    tenants: Tenants,
+    policy: PolicySpec | None = None,
+    limits: Limits | None = None,
+) -> Service:
+    """A service on an engine that has the weights of ``model``."""
     folder, span = find_span(model)
     planner = Planner(policy, span, limits or Limits()) if policy is not None else None
     template = ChatTemplate.load(folder)
-    return Service(model, load_engine(folder, engine), template, config, tenants, planner)
+    return Service(model, engine, template, config, tenants, planner)
 
 
 def open_proxy(policy: PolicySpec, upstream: str, model: str | None, span: int) -> ASGIApp:

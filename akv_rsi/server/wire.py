@@ -13,26 +13,35 @@ from pydantic import BaseModel, ConfigDict, Field
 from akv_rsi.server.refusal import Refusal
 
 Index = Annotated[int, Field(ge=0)]
+# JSON's keys are texts, and it has no tuples.
+Key = Annotated[int, Field(ge=0, strict=False)]
+Pair = Annotated[tuple[Index, Index], Field(strict=False)]
 Strings = Annotated[list[str], Field(max_length=16)]
 # How many of the likeliest tokens are told at most, as in OpenAI's API.
-Likeliest = Annotated[int, Field(ge=0, le=20, strict=True)]
+Likeliest = Annotated[int, Field(ge=0, le=20)]
 
 
-class TextPart(BaseModel):
+class Wire(BaseModel):
+    """Types are JSON's: no number is read from a text, and none from true or false."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class TextPart(Wire):
     """A part of a message's content; only text can be read."""
 
     type: Literal["text", "input_text"]
     text: str
 
 
-class Function(BaseModel):
+class Function(Wire):
     """The function of a tool call; ``arguments`` are JSON as text."""
 
     name: str
     arguments: str = ""
 
 
-class ToolCall(BaseModel):
+class ToolCall(Wire):
     """A tool call of an assistant message."""
 
     id: str
@@ -40,7 +49,7 @@ class ToolCall(BaseModel):
     function: Function
 
 
-class Message(BaseModel):
+class Message(Wire):
     """One message of the conversation. ``is_error`` marks a tool's failure, for policies."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -57,30 +66,30 @@ class Message(BaseModel):
         return self.content or ""
 
 
-class CacheOp(BaseModel):
+class CacheOp(Wire):
     """One cache op: where it happens and what it is about.
 
     It happens at token ``boundary``, or after message ``after``; it is about token ``ranges``, or
     about whole ``messages``. A ``repos`` is about everything.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     op: Literal["drop", "restore", "refresh", "repos"]
     boundary: Index | None = None
     after: Index | None = None
-    ranges: list[tuple[Index, Index]] | None = None
+    ranges: list[Pair] | None = None
     messages: list[Index] | None = None
 
 
-class DropRule(BaseModel):
+class DropRule(Wire):
     """What the server drops by itself before each call, but for the ``keep_last`` latest.
 
     ``message_drop``: whole messages of ``role``. ``text_drop``: stretches of text from ``start`` to
     ``end``. ``thinking_drop``: ``<think>`` to ``</think>`` in assistant messages.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     type: Literal["message_drop", "text_drop", "thinking_drop"]
     keep_last: Annotated[int, Field(ge=0)] = 1
@@ -89,13 +98,13 @@ class DropRule(BaseModel):
     end: str | None = Field(default=None, min_length=1)
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Wire):
     """``include_usage`` adds a last chunk with the usage."""
 
     include_usage: bool = False
 
 
-class Asked(BaseModel):
+class Asked(Wire):
     """What chat and plain completions have in common; ``cache_salt`` divides a tenant's cache."""
 
     model: str | None = None
@@ -103,7 +112,7 @@ class Asked(BaseModel):
     stop: str | Strings | None = None
     seed: int | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    stream: bool = False
+    stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: int | None = None
     top_p: float | None = None
@@ -130,7 +139,7 @@ class ChatRequest(Asked):
     response_format: dict[str, Any] | None = None
     logprobs: bool | None = None
     top_logprobs: Likeliest | None = None
-    drop_message: dict[Index, list[Index]] | None = None
+    drop_message: dict[Key, list[Index]] | None = None
     reposition: list[Index] | None = None
     drop_rule: DropRule | list[DropRule] | None = None
 
