@@ -128,6 +128,7 @@ def build_app() -> App:
         help="Finds the KV-cache policy that makes your agents cheaper without making them worse.",
         help_epilogue="Example: akv-rsi search --budget 0.8",
         default_parameter=Parameter(negative=""),
+        suppress_keyboard_interrupt=False,  # `run` says what it means
     )
     groups = {"": app} | {name: App(name=name, help=about) for name, about in _GROUPS.items()}
     for name in _GROUPS:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from akv_rsi.errors import ConfigError, StoreError
+from akv_rsi.insight.progress import is_held
 from akv_rsi.insight.run import Run
+from akv_rsi.search.store import owner
+
+INTERRUPTED = 130
 
 
-def inspect(run: Path, *, follow: bool = False) -> None:
+def inspect(run: Path, *, follow: bool = False, json: bool = False) -> None:
     """Look at a run: its candidates, their source, what they did to the cache, and why.
 
     Press ? inside for help on the screen in front.
@@ -18,8 +23,17 @@ def inspect(run: Path, *, follow: bool = False) -> None:
     Args:
         run: The run's directory; it may still be running.
         follow: Show what is added while the search runs.
+        json: Print what its first screen shows as JSON, and no screen.
     """
+    if json and follow:
+        raise ConfigError("--json and --follow exclude each other: JSON is printed once")
     found = Run(run)
+    if json:
+        from akv_rsi.cli.output import print_json  # NumPy comes with it
+        from akv_rsi.insight.listing import listing
+
+        print_json(listing(found))
+        return
     need_terminal()
     _open(found, follow)
 
@@ -37,9 +51,16 @@ def watch(path: Path, workers: int | None) -> None:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )
-    _open(Run(path), follow=True)
+    print(f"starting the search in {path} ...", flush=True)
+    while child.poll() is None and owner(path) is None:
+        time.sleep(0.05)
+    if not child.returncode:
+        _open(Run(path), follow=True)
     if child.poll() is None:
-        print(f"the search goes on; look again with: akv-rsi inspect {path} --follow")
+        how = "is paused (Space on 6 Live lets it go on)" if is_held(child.pid) else "goes on"
+        print(f"the search {how}; look again with: akv-rsi inspect {path} --follow")
+    elif child.returncode == INTERRUPTED:
+        print(f"the search is stopped; go on with: akv-rsi search --resume {path}")
     elif child.returncode:
         last = (log.read_text().strip().splitlines() or ["it said nothing"])[-1]
         raise StoreError(f"the search ended early: {last} (all it said is in {log})")
@@ -48,7 +69,9 @@ def watch(path: Path, workers: int | None) -> None:
 def need_terminal() -> None:
     """`ConfigError` where there is none to draw on."""
     if not sys.stdout.isatty():
-        raise ConfigError("inspect needs a terminal; `akv-rsi report` writes a page instead")
+        raise ConfigError(
+            "inspect needs a terminal; --json prints its table, `akv-rsi report` writes a page"
+        )
 
 
 def _open(run: Run, follow: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from akv_rsi.insight.run import Run, Step
 from akv_rsi.insight.seen import Seen
@@ -102,12 +103,22 @@ def seconds(run: Run) -> float:
     return sum(step.seconds for step in run.steps)
 
 
+def is_held(process: int) -> bool:
+    """Whether a process of this machine is paused (by SIGSTOP), as far as /proc tells."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state in "Tt"
+
+
 def line(step: Step) -> str:
     """A step in one line, for the log."""
     body, kind = step.body, step.kind
     if kind == "proposals":
         entered = sum(not row["fate"] for row in body)
-        return f"{step.key}: {len(body)} proposals, {entered} to run"
+        arm, _, number = step.key.rpartition("/")
+        return f"{arm}, round {number}: {len(body)} proposals, {entered} to run"
     if kind == "evaluation":
         tasks = len(body["episodes"][0]) if body["episodes"] else 0
         solved = sum(e.success for row in body["episodes"] for e in row)

@@ -110,6 +110,7 @@ class Inspector(App[None]):
     async def look(self, event: Pane.Look) -> None:
         """Something else is looked at."""
         shown = self.shown
+        shown.chosen = True
         shown.policy, shown.partner = event.policy or shown.policy, event.partner or shown.partner
         shown.task = event.task or shown.task
         shown.settle()
@@ -132,17 +133,21 @@ class Inspector(App[None]):
         except StoreError as error:
             self.call_from_thread(self.notify, str(error), severity="error")
             return
-        if added:
-            self.call_from_thread(self._added)
+        self.call_from_thread(self._looked, added)
 
-    def _added(self) -> None:
+    def _looked(self, added: int) -> None:
+        if added:
+            self.shown.follow()
+            self.pane.show()
+        else:
+            self.pane.tick()
         self._tell()
-        self.pane.show()
 
     def _tell(self) -> None:
         shown, run = self.shown, self.shown.run
         words = [f"{run.name}, {run.state}", name_of(run, shown.policy)]
-        words[1] += f" against {name_of(run, shown.partner)}"
+        if shown.partner is not shown.policy:
+            words[1] += f" against {name_of(run, shown.partner)}"
         if shown.task is not None:
             words.append(f"{shown.task.suite}/{shown.task.seed}")
         self.query_one("#where", Static).update(" · ".join(words))
@@ -187,12 +192,12 @@ class Inspector(App[None]):
         self.push_screen(Ask(f"{what}; Enter writes it", name, free_path), write)
 
     async def action_quit(self) -> None:
-        """Asks first where an edited policy is not saved."""
-        unsaved = next((pane.unsaved for pane in self.query(Pane) if pane.unsaved), "")
-        if not unsaved:
+        """Asks first where a screen has something to say."""
+        words = [pane.parting for pane in self.query(Pane) if pane.parting]
+        if not words:
             self.exit()
             return
-        question = f"{unsaved} Quit all the same?"
+        question = " ".join([*words, "Quit all the same?"])
         self.push_screen(Confirm(question), lambda sure: self.exit() if sure else None)
 
     def action_theme(self) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from akv_rsi.insight.listing import verbs_of
 from akv_rsi.insight.seen import Seen, Standing
-from akv_rsi.policies.vocabulary import VERBS, capabilities_of
 from akv_rsi.search.candidate import Score
 from akv_rsi.tui.look import short, spread
 from akv_rsi.tui.table import Column
@@ -63,9 +63,7 @@ def _value(standing: Standing | None, name: str) -> float:
 
 
 def _verbs(seen: Seen) -> str:
-    if seen.spec.kind != "program":
-        return seen.spec.kind
-    return " ".join(sorted(capabilities_of(seen.spec.source) & VERBS))
+    return " ".join(verbs_of(seen)) if seen.spec.kind == "program" else seen.spec.kind
 
 
 def _parents(seen: Seen) -> str:

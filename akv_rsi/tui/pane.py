@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class Shown:
-    """What is looked at: a policy of a run, another to compare it with, and a task."""
+    """What is looked at: a policy of a run, another to compare it with, and a task.
+
+    Until someone has ``chosen``, it is the best policy so far.
+    """
 
     run: Run
     policy: Seen
     partner: Seen
     task: TaskRef | None = None
+    chosen: bool = False
 
     @classmethod
     def first(cls, run: Run) -> Shown:
@@ -33,6 +37,12 @@ class Shown:
         shown = cls(run, run.best or run.full, run.full)
         shown.settle()
         return shown
+
+    def follow(self) -> None:
+        """Looks at what is the best now, unless someone has chosen."""
+        if not self.chosen:
+            self.policy = self.run.best or self.run.full
+            self.settle()
 
     def tasks(self) -> list[TaskRef]:
         """The tasks on which the policy's conversations are kept; those of the test first."""
@@ -89,9 +99,12 @@ class Pane(Container):
         return [binding for part in own for binding in part if isinstance(binding, Binding)]
 
     @property
-    def unsaved(self) -> str:
-        """What would be lost now, as a sentence; empty if nothing would."""
+    def parting(self) -> str:
+        """What someone who quits now should know, as a sentence; empty if there is nothing."""
         return ""
+
+    def tick(self) -> None:
+        """A second has passed with nothing new, in a run that is followed."""
 
     def show(self) -> None:
         """Brings the screen up to date."""

@@ -1,13 +1,18 @@
 """The inspector driven by a pilot: every screen, narrow and wide; snapshots of some."""
 
+import signal
 import sqlite3
+import subprocess
+import sys
 
 from piloting import NARROW, WIDE, drive, press, settle, text, until
 
 from akv_rsi.insight.cachemap import CacheMap, State
 from akv_rsi.insight.compare import instructive
+from akv_rsi.insight.progress import is_held
 from akv_rsi.insight.run import Run
 from akv_rsi.tui.app import PANES
+from akv_rsi.tui.confirm import Confirm
 from akv_rsi.tui.lines import Lines
 from akv_rsi.tui.mapgrid import MapGrid
 from akv_rsi.tui.pane import Pane
@@ -168,6 +173,53 @@ def test_the_store_is_followed_and_a_failure_is_told(copy):
         assert app.is_running
 
     drive(Run(copy), NARROW, steps, follow=True)
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from akv_rsi.search.store import Store
+with Store.open(Path(sys.argv[1])):
+    print("writing", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_running_search_is_paused_and_stopped(copy):
+    """The process that writes the run, in place of a search."""
+    database = sqlite3.connect(copy / "run.sqlite")
+    database.execute("DELETE FROM events WHERE seq >= 20")
+    database.commit()
+    database.close()
+    command = [sys.executable, "-c", WRITER, str(copy)]
+
+    async def steps(app, pilot):
+        def told(words):
+            return words in str(app.pane.query_one("#ledger").render())
+
+        await until(pilot, lambda: told("running; 20 steps"))
+        await press(app, pilot, "space")
+        await until(pilot, lambda: told("paused; 20 steps"))
+        assert is_held(writer.pid)
+        await press(app, pilot, "q")
+        assert isinstance(app.screen, Confirm), "it would stay paused"
+        await press(app, pilot, "n", "space")
+        await until(pilot, lambda: told("running; 20 steps"))
+        await press(app, pilot, "x", "n")
+        assert writer.poll() is None
+        await press(app, pilot, "x", "y")
+        await until(pilot, lambda: told("stopped; 20 steps"))
+        assert told("--resume")
+        assert writer.wait() == -signal.SIGINT
+
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as writer:
+        try:
+            assert writer.stdout.readline() == "writing\n"
+            drive(Run(copy), NARROW, steps, follow=True)
+        finally:
+            writer.kill()
 
 
 def test_light_and_dark(recorded):

@@ -7,6 +7,8 @@ import sys
 import pytest
 from conftest import RECORDED
 
+from akv_rsi.cli import run as command
+
 # Every screen, then the report: all in one process of its own.
 EVERYTHING = """
 import sys
@@ -64,6 +66,21 @@ def test_neither_screens_nor_report_load_torch_or_the_engine(tmp_path):
     assert "'akv_rsi.pages.report'" in loaded
     for heavy in ("'torch'", "'transformers'", "'optuna'", "'akv_rsi.engine.pool'"):
         assert heavy not in loaded
+
+
+def test_the_archive_is_told_as_json(recorded, capsys):
+    assert command(["inspect", str(RECORDED), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["best"] == recorded.best.id
+    assert told["state"] == "finished"
+    rows = {row["id"]: row for row in told["policies"]}
+    assert rows.keys() == recorded.policies.keys()
+    test = rows[recorded.best.id]["splits"]["test"]
+    assert test["n"] == 24
+    assert test["accuracy"] == recorded.report.best.test.accuracy.estimate
+    assert test["cost_ratio_ci"] == list(recorded.report.best.test.cost_ratio[1:])
+    assert all(bool(row["splits"]) == (not row["fate"]) for row in told["policies"] if row["arm"])
+    assert command(["inspect", str(RECORDED), "--json", "--follow"]) == 2
 
 
 @pytest.mark.slow

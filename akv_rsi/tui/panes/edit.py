@@ -84,7 +84,7 @@ sealed test cannot be asked: what is chosen by it would be no test any more."""
                 yield Lines(id="told")
 
     @property
-    def unsaved(self) -> str:
+    def parting(self) -> str:
         """See `Pane`."""
         if any(draft.unsaved for draft in self._drafts.values()):
             return "An edited policy is not saved (7 Edit, Ctrl+S)."

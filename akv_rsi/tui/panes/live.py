@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from datetime import datetime
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
-from akv_rsi.insight.progress import accounts, arms, curve, line, seconds, waiting
+from akv_rsi.insight.progress import accounts, arms, curve, is_held, line, seconds, waiting
 from akv_rsi.search.store import owner
 from akv_rsi.tui.confirm import Confirm
 from akv_rsi.tui.lines import Lines
@@ -43,10 +44,6 @@ they finish) and lets it go on; **x** stops it safely: nothing recorded is lost,
         Binding("x", "stop", "Stop safely"),
     ]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.paused = False
-
     def compose(self) -> ComposeResult:
         """Ledger above the log, the curve beside both."""
         with Horizontal():
@@ -63,7 +60,7 @@ they finish) and lets it go on; **x** stops it safely: nothing recorded is lost,
     def show(self) -> None:
         """See `Pane`."""
         run = self.shown.run
-        self.query_one("#ledger", Static).update("\n".join(self._ledger()))
+        self.tick()
         rows = [
             f"{datetime.fromtimestamp(step.at):%H:%M:%S} {step.seconds:6.1f}s  {line(step)}"
             for step in run.steps
@@ -75,10 +72,34 @@ they finish) and lets it go on; **x** stops it safely: nothing recorded is lost,
             lines.say("nothing is recorded yet")
         self._plot()
 
+    def tick(self) -> None:
+        """See `Pane`."""
+        self.query_one("#ledger", Static).update("\n".join(self._ledger()))
+
+    @property
+    def paused(self) -> bool:
+        """Whether the search is held."""
+        process = owner(self.shown.run.path)
+        return process is not None and is_held(process)
+
+    @property
+    def parting(self) -> str:
+        """See `Pane`."""
+        return "The search is paused, and stays so (6 Live, Space)." if self.paused else ""
+
+    def _state(self) -> str:
+        run = self.shown.run
+        state = "paused" if self.paused else run.state
+        steps = f"{state}; {len(run.steps)} steps in {seconds(run):.0f} s"
+        if state == "running" and run.steps:
+            steps += f", the present one for {time.time() - run.steps[-1].at:.0f} s"
+        if state == "stopped":
+            steps += f"; go on with akv-rsi search --resume {run.path}"
+        return steps
+
     def _ledger(self) -> list[str]:
         run = self.shown.run
-        state = "paused" if self.paused and run.state == "running" else run.state
-        lines = [f"{state}; {len(run.steps)} steps in {seconds(run):.0f} s"]
+        lines = [self._state()]
         for account in accounts(run):
             bar = "█" * round(_BAR * account.spent / account.limit)
             text = (
@@ -87,7 +108,11 @@ they finish) and lets it go on; **x** stops it safely: nothing recorded is lost,
             lines.append(f"{text}, {account.candidates} policies")
         if run.best is not None and (standing := run.standing(run.best)):
             figures = f"{short(standing.accuracy)} at {short(standing.ratio)} of the cost"
-            lines.append(f"best so far: {name_of(run, run.best)}, {figures}")
+            where = f"on {len(standing.ours)} tasks"
+            if standing.ratio > run.budget:
+                where += "; beyond the budget"
+            word = "best" if run.best_id else "best so far"
+            lines.append(f"{word}: {name_of(run, run.best)}, {figures} {where}")
         now = [name_of(run, seen) for seen in waiting(run)] if not run.best_id else []
         if now:
             more = f" and {len(now) - _MOST} more" if len(now) > _MOST else ""
@@ -117,8 +142,7 @@ they finish) and lets it go on; **x** stops it safely: nothing recorded is lost,
     def action_pause(self) -> None:
         """Holds the search, or lets it go on."""
         if self._signal(signal.SIGCONT if self.paused else signal.SIGSTOP):
-            self.paused = not self.paused
-            self.show()
+            self.tick()
 
     def action_stop(self) -> None:
         """Asks first."""
@@ -130,4 +154,4 @@ they finish) and lets it go on; **x** stops it safely: nothing recorded is lost,
 
     def _stop(self, sure: bool | None) -> None:
         if sure and self._signal(signal.SIGINT, signal.SIGCONT):
-            self.paused = False
+            self.notify("Stopping: what runs now is not waited for.")
