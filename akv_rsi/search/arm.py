@@ -17,7 +17,14 @@ from akv_rsi.search.journal import Journal, Outcome
 from akv_rsi.search.ledger import Ledger, Spend
 from akv_rsi.search.propose import Brief, Proposer
 from akv_rsi.search.race import Heat, Race, Runner
-from akv_rsi.search.screen import PASSED_OVER, SAFE, Screen, Screened, tunables, with_values
+from akv_rsi.search.screen import (
+    PASSED_OVER,
+    SAFE,
+    Interest,
+    Screen,
+    Screened,
+    tunables,
+)
 from akv_rsi.search.tune import Trial
 from akv_rsi.tasks.episode import Episode
 
@@ -27,7 +34,6 @@ PATIENCE = 8  # rounds in a row without a new candidate before an arm gives up
 GENERATIONS = 4  # of proposals in a round, before anything is run
 TUNED = 3  # more numbers that a promising structure is screened with
 PROMISING = 10  # policies to breed from on the word of recorded trajectories
-LOOKS = 2  # times as many as can be run are looked at again
 STOCK = 40  # and so many that lose nothing, to combine
 EXPLAINED = 4  # failures of a candidate that are explained; each is dearer than an episode at most
 
@@ -37,7 +43,8 @@ class Arm:
 
     All it knows comes from the journal's events: the proposals it made and the episodes it was
     given. So an arm that is fed the same events is in the same state. ``overdraw`` times as many
-    structures are drawn as can be run.
+    structures are drawn as can be run. One that ``combines`` wants to know what is safe however
+    little it saves.
     """
 
     def __init__(
@@ -48,6 +55,7 @@ class Arm:
         race: Race,
         config: SearchConfig,
         overdraw: int = 1,
+        combines: bool = False,
     ) -> None:
         self.name = name
         self.proposer = proposer
@@ -55,6 +63,7 @@ class Arm:
         self.archive = Archive(config.target, config.rungs[config.archived - 1])
         self.ledger = Ledger(Spend(config.episodes, math.inf, math.inf))
         self.overdraw = overdraw
+        self._combines = combines
         self.screened: list[Screened] = []
         self.round = 0
         self.screen = screen
@@ -165,25 +174,35 @@ class Arm:
             so_far = [*self.screened, *outcome]
             brief = self._brief(outcome, rng)
             drafts = self.proposer.propose(brief, fresh * self.overdraw // GENERATIONS or fresh)
-            outcome += self._screen(drafts, self._floor(so_far))
+            found = self._screen(drafts, self._interest(so_far))
+            outcome += [*found, *self._pruned(found)]
         left = count - min(fresh, len(outcome))
-        outcome += self._screen(self._retunes(left, rng), -math.inf)
+        outcome += self._screen(self._retunes(left, rng), self._interest())
         # A few given structures are tuned as thoroughly as many drawn ones.
         tuned = TUNED * (3 if self.overdraw == 1 else 1) * ("screen" in self._config.tuning)
         for screened in self._by_promise(outcome)[: 2 * count]:
             trials = self._trials(screened.candidate.structure)
-            outcome += self.screen.tune(screened, trials, self._known, self._config.seed, tuned)
+            outcome += self.screen.tune(
+                screened, trials, self._interest(), self._config.seed, tuned
+            )
         return [_row(screened) for screened in self._pick(outcome, count)]
 
-    def _screen(self, drafts: Sequence[Candidate], floor: float) -> list[Screened]:
+    def _screen(self, drafts: Sequence[Candidate], interest: Interest) -> list[Screened]:
         found = []
         for draft in drafts:
             candidate = replace(draft, born=self.round)
             trials = self._trials(candidate.structure)
-            found.append(
-                self.screen.first(candidate, trials, self._known, self._config.seed, floor)
-            )
+            found.append(self.screen.first(candidate, trials, interest, self._config.seed))
         return [screened for screened in found if screened is not None]
+
+    def _pruned(self, found: Sequence[Screened]) -> list[Screened]:
+        """The cheapest of the safe without what it does not need: that leaves room for more."""
+        safe = [s for s in found if s.safety >= SAFE and s.fingerprint != self.screen.idle]
+        if not self._combines or not safe:
+            return []
+        cheapest = min(safe, key=lambda s: (s.ratio, s.candidate.id))
+        shorter = self.screen.prune(cheapest.candidate)
+        return [] if shorter is None else self._screen([shorter], self._interest())
 
     def _by_promise(self, outcome: Sequence[Screened]) -> list[Screened]:
         """Those that can be run, or could with other numbers; the most promising first."""
@@ -205,22 +224,20 @@ class Arm:
             if screened.candidate.structure not in picked and screened.fingerprint not in seen:
                 picked[screened.candidate.structure] = screened
                 seen.add(screened.fingerprint)
-        likely = list(picked.values())[: count * LOOKS]
-        if self.overdraw > 1:
-            likely = [self.screen.review(screened) for screened in likely]
-        reviewed = {screened.candidate.id: screened for screened in likely}
-        outcome = [reviewed.get(screened.candidate.id, screened) for screened in outcome]
-        chosen = [screened for screened in self._by_promise(likely) if not screened.fate][:count]
+        chosen = list(picked.values())[:count]
         return [
             replace(s, fate=PASSED_OVER) if not s.fate and s not in chosen else s for s in outcome
         ]
 
-    def _floor(self, so_far: Sequence[Screened]) -> float:
-        """The promise of the last that would still be bred from; a list's policies are all run."""
-        ranked = self._by_promise(so_far)
-        if self.overdraw == 1 or len(ranked) < PROMISING:
-            return -math.inf
-        return ranked[PROMISING - 1].promise(self._config.target)
+    def _interest(self, so_far: Sequence[Screened] = ()) -> Interest:
+        """After ``so_far`` the floor is the promise of the last that would still be bred from.
+
+        The policies of a list are all run, so they have none.
+        """
+        ranked, floor = self._by_promise(so_far), -math.inf
+        if self.overdraw > 1 and len(ranked) >= PROMISING:
+            floor = ranked[PROMISING - 1].promise(self._config.target)
+        return Interest(self._known, floor, self._combines)
 
     def _brief(self, outcome: Sequence[Screened], rng: Random) -> Brief:
         """What the proposer is told after ``outcome`` of this round.
@@ -248,7 +265,7 @@ class Arm:
         """Known structures for which the tuner is to find other numbers."""
         parents = {e.candidate.structure: e.candidate for e in self.archive.parents(count, rng)}
         return [
-            replace(with_values(parent, {}), operator="tune", parents=(parent.id,))
+            replace(parent.with_values({}), operator="tune", parents=(parent.id,))
             for parent in parents.values()
             if tunables(parent.spec)
         ]
@@ -280,7 +297,7 @@ class Arm:
             if screened.fate:
                 continue
             self._known.add(screened.fingerprint)
-            heat = self.race.enter(screened.candidate)
+            heat = self.race.enter(screened.candidate, screened.support)
             if self._afford(heat):
                 heats.append(heat)
         return heats

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from akv_rsi.policies.spec import PolicySpec, TunableValue
 from akv_rsi.tasks import stats
@@ -44,6 +44,10 @@ class Candidate:
     def values(self) -> dict[str, TunableValue]:
         """Its tunables."""
         return dict(self.spec.tunables)
+
+    def with_values(self, values: Mapping[str, TunableValue]) -> Candidate:
+        """The same with these numbers."""
+        return replace(self, spec=replace(self.spec, tunables=tuple(sorted(values.items()))))
 
 
 PENALTY = 2.0  # accuracy that one unit of cost ratio beyond the budget is worth

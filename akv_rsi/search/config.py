@@ -31,7 +31,7 @@ class SearchConfig:
     spend ``episodes``, of which ``finalists`` times ``validation`` are kept for the end. A
     round brings up to ``width`` new candidates, ``rungs`` are the numbers of train tasks at which
     the best ``1/eta`` go on, and a candidate enters the archive from the rung ``archived`` on.
-    Candidates are screened on ``recordings`` trajectories (those that would be run are reviewed on
+    Candidates are screened on ``recordings`` trajectories (those that lose nothing there on
     ``reviews`` more), ``overdraw`` times as many as are run, and before the first round ``warmup``
     times as many again: the screen costs no episodes.
     ``evidence`` says whether the search criticises its candidates, at the cost of some episodes.
@@ -66,9 +66,9 @@ class SearchConfig:
     eta: int = 3
     archived: int = 1
     recordings: int = 12
-    reviews: int = 12
+    reviews: int = 24
     overdraw: int = 8
-    warmup: int = 6
+    warmup: int = 10
     full: bool = False
     evidence: bool = False
     arms: tuple[str, ...] = ARMS

@@ -55,6 +55,18 @@ def join(source: str, donors: Sequence[str]) -> str | None:
     return _with_rules(source, [(giver, _given(giver)) for giver in givers])
 
 
+def count_rules(source: str) -> int:
+    """How many rules a policy has."""
+    return len(edit.sites(edit.parse(source)))
+
+
+def without_rule(source: str, number: int) -> str | None:
+    """``source`` without its rule ``number``, from 0; None when nothing would be left."""
+    module = edit.parse(source)
+    child = edit.remove(module, edit.sites(module)[number].rule)
+    return None if child is None else edit.tidy(child).code
+
+
 def close_gaps(source: str, grammar: Grammar, rng: Random) -> str | None:
     """``source`` with a reposition; None when it has one already."""
     if edit.repositions(edit.parse(source)):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
 
 from akv_rsi.policies.spec import PolicySpec
+from akv_rsi.policies.tunables import redeclare, tunables_of
 from akv_rsi.search.archive import Archive
 from akv_rsi.search.candidate import Candidate
 from akv_rsi.search.cure import economise, heed, protect
@@ -106,7 +107,14 @@ class ListProposer(Alone):
 
 
 # How often each operator is used. Best-of-N draws from the same grammar and never looks back.
-EVOLVE: Mapping[str, int] = {"new": 3, "mutate": 5, "cross": 3, "join": 3, "simplify": 1}
+EVOLVE: Mapping[str, int] = {
+    "new": 3,
+    "mutate": 5,
+    "cross": 3,
+    "join": 5,
+    "nudge": 3,
+    "simplify": 1,
+}
 BEST_OF_N: Mapping[str, int] = {"new": 1}
 # Safe policies that are joined to one of the cheapest of them.
 CHEAPEST, JOINED = 10, 3
@@ -148,15 +156,17 @@ class GrammarProposer(Alone):
             return self._heed(brief)
         if operator == "join" and brief.safe:
             first, *others = rng.choice(brief.safe[:CHEAPEST]), *rng.choices(brief.safe, k=JOINED)
-            joined = join(first.spec.source, [other.spec.source for other in others])
+            joined = join(first.spec.source, [_settled(other) for other in others])
             return _child(joined, operator, (first, *others))
+        if operator == "nudge" and brief.safe:
+            return _nudged(rng.choice(brief.safe[:CHEAPEST]), rng)
         parents = [] if operator == "new" else brief.parents(2)
         if not parents:
             source = render(self.grammar.program(rng))
             return Candidate(PolicySpec("grammar", source=source, trusted=True), "new")
         first, second = parents[0], parents[-1]
         if operator == "cross" and first.id != second.id:
-            source_or_none = cross(first.spec.source, second.spec.source, rng)
+            source_or_none = cross(first.spec.source, _settled(second), rng)
             return _child(source_or_none, operator, (first, second))
         operator = "simplify" if operator == "simplify" else "mutate"
         change = simplify if operator == "simplify" else mutate
@@ -186,6 +196,23 @@ class GrammarProposer(Alone):
         if candidate.lesson:
             self.playbook.add(candidate.lesson, candidate.id)
             self.playbook.tell(candidate.lesson, gain)
+
+
+def _nudged(parent: Candidate, rng: Random) -> Candidate | None:
+    """The parent with one number at a limit of its range, or halfway there; None without any."""
+    declared = tunables_of(parent.spec.source)
+    if not declared:
+        return None
+    chosen, values = rng.choice(declared), parent.values
+    value = values.get(chosen.name, chosen.default)
+    moved = value + (rng.choice((chosen.low, chosen.high)) - value) * rng.choice((0.5, 1))
+    values[chosen.name] = round(moved) if chosen.integer else moved
+    return replace(parent.with_values(values), operator="nudge", parents=(parent.id,))
+
+
+def _settled(donor: Candidate) -> str:
+    """Its source with its numbers as defaults: rules that are handed on keep them."""
+    return redeclare(donor.spec.source, donor.values)
 
 
 def _child(

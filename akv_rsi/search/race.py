@@ -21,10 +21,12 @@ from akv_rsi.tasks.episode import Episode
 class Runner:
     """A candidate in the race: its episodes on the first tasks, and why it stopped (or empty).
 
-    ``flawed`` ones stopped for an outcome that must not become fitness.
+    ``flawed`` ones stopped for an outcome that must not become fitness. ``support`` is what the
+    screen said: on few tasks many come out equal.
     """
 
     candidate: Candidate
+    support: float = 0.0
     episodes: list[Episode] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)  # one per rung reached
     stopped: str = ""
@@ -78,9 +80,9 @@ class Race:
         self._prices = prices
         self._gate = gate
 
-    def enter(self, candidate: Candidate) -> Heat:
+    def enter(self, candidate: Candidate, support: float = 0.0) -> Heat:
         """A new candidate: its first heat."""
-        self.runners[candidate.id] = Runner(candidate)
+        self.runners[candidate.id] = Runner(candidate, support)
         return Heat(candidate, 0, self.rungs[0])
 
     def promotions(self) -> list[Heat]:
@@ -88,7 +90,7 @@ class Race:
         heats = []
         for rung in range(len(self.rungs) - 1, 0, -1):
             reached = [r for r in self.runners.values() if r.rung >= rung]
-            reached.sort(key=lambda r: (r.scores[rung - 1].promise(self.budget), r.candidate.id))
+            reached.sort(key=lambda r: self._ahead(r, rung))
             quota = max(1, len(reached) // self.eta)
             # Who has gone on already counts against the quota, also when later ones rank above.
             quota -= sum(r.rung > rung for r in reached)
@@ -139,8 +141,13 @@ class Race:
             chosen.setdefault(runner.candidate.structure, runner)
         return list(chosen.values())[:count]
 
-    def _promise(self, runner: Runner) -> tuple[bool, float, float, str]:
+    def _promise(self, runner: Runner) -> tuple[bool, float, float, float, str]:
         last = runner.scores[-1]
         within = last.meets(self.budget)
         ratio = last.cost_ratio.estimate
-        return (within, last.accuracy.low if within else -ratio, -ratio, runner.candidate.id)
+        first = last.accuracy.low if within else -ratio
+        return (within, first, runner.support, -ratio, runner.candidate.id)
+
+    def _ahead(self, runner: Runner, rung: int) -> tuple[float, float, float, str]:
+        promise, cheapness = runner.scores[rung - 1].promise(self.budget)
+        return (promise, runner.support, cheapness, runner.candidate.id)

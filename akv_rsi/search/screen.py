@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from akv_rsi.policies.sandbox import check_types
 from akv_rsi.policies.spec import PolicySpec, TunableValue
 from akv_rsi.policies.tunables import Tunable, tunables_of
 from akv_rsi.search.candidate import PENALTY, Candidate
+from akv_rsi.search.operators import count_rules, without_rule
 from akv_rsi.search.tune import Trial, suggest
 from akv_rsi.tasks.replay import Replay
 from akv_rsi.types import Trajectory
@@ -27,8 +28,8 @@ MARGIN = 0.05
 # within one.
 FAR, BEYOND = 2.0, 0.6
 TOO_DEAR, DUPLICATE, PASSED_OVER, POOR = "dear", "duplicate", "passed over", "unpromising"
-# On the first third of the recordings a candidate may fall this far short of the floor, and what
-# loses next to nothing is looked at further in any case.
+# On the first third of the recordings a candidate may fall this far short of the floor. Losing next
+# to nothing is easy on a few recordings: what does so is looked at further.
 SLACK, SAFE = 0.1, 0.97
 
 
@@ -68,6 +69,29 @@ class Screened:
         return Trial(self.candidate.values, self.support, self.ratio - budget)
 
 
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """What an arm still wants to hear of.
+
+    ``known`` fingerprints are not run again. A candidate whose promise on some of the recordings is
+    far below ``floor`` is not looked at further, unless it is safe and the arm ``combines`` what is
+    safe, whatever it saves.
+    """
+
+    known: Set[str] = frozenset()
+    floor: float = -math.inf
+    combines: bool = False
+
+    def ends(self, screened: Screened, budget: float) -> bool:
+        """Whether enough is known of a candidate after the first recordings."""
+        if self.combines and screened.safety >= SAFE:
+            return False
+        return screened.promise(budget) < self.floor - SLACK
+
+
+ANY = Interest()
+
+
 class Screen:
     """Lint, then a replay of recorded trajectories: errors, duplicates and what is too dear."""
 
@@ -79,7 +103,7 @@ class Screen:
         full: PolicySpec,
         budget: float,
     ) -> None:
-        """Candidates are checked on ``recordings``, and those that would be run on ``more``."""
+        """Candidates are checked on ``recordings``, and those that are safe there on ``more``."""
         self.budget = budget
         self._replays = replays
         # Suites, and short and long tasks, come in turn: every third one is a fair sample of them.
@@ -88,58 +112,45 @@ class Screen:
         outcome = replays.replay_cost(full, [*self._recordings, *more])
         self._full_costs = [replay.cost for replay in outcome]
         self._few = len(recordings[::3])
-        self.idle = _fingerprint(outcome[: len(recordings)])  # what one that never acts looks like
+        self.idle = _fingerprint(outcome)  # what one that never acts looks like
 
-    def check(
-        self, candidate: Candidate, known: Collection[str] = (), floor: float = -math.inf
-    ) -> Screened:
-        """The fate of one candidate; ``known`` fingerprints are not run again.
-
-        One whose promise is far below ``floor`` on some of the recordings is not looked at further.
-        """
+    def check(self, candidate: Candidate, interest: Interest = ANY) -> Screened:
+        """The fate of one candidate."""
         few, rest = self._recordings[: self._few], self._recordings[self._few :]
         try:
             if candidate.spec.kind == "program":
                 lint(candidate.spec.source)
-            start = self._replays.replay_cost(candidate.spec, few)
-            screened = self._measure(candidate, start)
-            if screened.promise(self.budget) < floor - SLACK and screened.safety < SAFE:
+            outcome = self._replays.replay_cost(candidate.spec, few)
+            screened = self._measure(candidate, outcome)
+            if interest.ends(screened, self.budget):
                 return replace(screened, fate=POOR, fingerprint="")
-            outcome = [*start, *self._replays.replay_cost(candidate.spec, rest)]
+            outcome += self._replays.replay_cost(candidate.spec, rest)
+            screened = self._measure(candidate, outcome)
+            if screened.safety >= SAFE and (interest.combines or not screened.fate):
+                outcome += self._replays.replay_cost(candidate.spec, self._more)
+                screened = self._measure(candidate, outcome)
         except (PolicyError, OpError, ConfigError) as error:
             return Screened(candidate, f"{type(error).__name__}: {error}")
-        screened = self._measure(candidate, outcome)
-        if screened.fingerprint in known:
-            return replace(screened, fate=DUPLICATE)
-        return self._priced(screened)
-
-    def review(self, screened: Screened) -> Screened:
-        """``screened`` as measured on all recordings: a few of them may have been kind to it."""
-        candidate, first = screened.candidate, screened.fingerprint
-        try:
-            every = self._replays.replay_cost(candidate.spec, [*self._recordings, *self._more])
-        except (PolicyError, OpError) as error:
-            return Screened(candidate, f"{type(error).__name__}: {error}")
-        return self._priced(replace(self._measure(candidate, every), fingerprint=first))
-
-    def _priced(self, screened: Screened) -> Screened:
-        dear = screened.ratio > self.budget * (1 + MARGIN)
-        return replace(screened, fate=TOO_DEAR) if dear else screened
+        return (
+            replace(screened, fate=DUPLICATE)
+            if screened.fingerprint in interest.known
+            else screened
+        )
 
     def _measure(self, candidate: Candidate, outcome: Sequence[Replay]) -> Screened:
         count = len(outcome)
         ratio = sum(replay.cost for replay in outcome) / sum(self._full_costs[:count])
         safety = sum(r.safety for r in outcome) / count
         support = sum(r.safety * (BEYOND if r.reach > FAR else 1) for r in outcome) / count
-        return Screened(candidate, "", ratio, safety, support, _fingerprint(outcome))
+        fate = TOO_DEAR if ratio > self.budget * (1 + MARGIN) else ""
+        return Screened(candidate, fate, ratio, safety, support, _fingerprint(outcome))
 
     def first(
         self,
         candidate: Candidate,
         trials: Sequence[Trial],
-        known: Collection[str],
+        interest: Interest,
         seed: int,
-        floor: float = -math.inf,
     ) -> Screened | None:
         """``candidate`` with its parent's numbers, else the tuner's; None when all were tried."""
         try:
@@ -151,13 +162,13 @@ class Screen:
             values = suggest(declared, trials, seed, f"{candidate.structure}/{len(trials)}")
         if values is None:
             return None
-        return self.check(with_values(candidate, values), known, floor)
+        return self.check(candidate.with_values(values), interest)
 
     def tune(
         self,
         screened: Screened,
         trials: Sequence[Trial],
-        known: Collection[str],
+        interest: Interest,
         seed: int,
         count: int,
     ) -> list[Screened]:
@@ -168,9 +179,36 @@ class Screen:
             values = suggest(tunables(screened.candidate.spec), tried, seed, question)
             if values is None:
                 break
-            found.append(self.check(with_values(screened.candidate, values), known))
+            found.append(self.check(screened.candidate.with_values(values), interest))
             tried.append(found[-1].trial(self.budget))
         return found
+
+    def prune(self, candidate: Candidate) -> Candidate | None:
+        """``candidate`` without the rules that change nothing on the recordings; None if all do."""
+        recorded, few = self._recordings, self._recordings[: self._few]
+        known = [
+            replay.fingerprint for replay in self._replays.replay_cost(candidate.spec, recorded)
+        ]
+        shorter = candidate
+        for number in reversed(range(count_rules(candidate.spec.source))):
+            source = without_rule(shorter.spec.source, number)
+            if source is None:
+                continue
+            values = _inherited(tunables_of(source), shorter.values)
+            spec = replace(shorter.spec, source=source)
+            tried = Candidate(spec, "prune", (candidate.id,)).with_values(values)
+            if self._acts_as(known, tried.spec, few) and self._acts_as(known, tried.spec, recorded):
+                shorter = tried
+        return None if shorter is candidate else shorter
+
+    def _acts_as(
+        self, known: Sequence[str], spec: PolicySpec, recordings: Sequence[Trajectory]
+    ) -> bool:
+        try:
+            outcome = self._replays.replay_cost(spec, recordings)
+        except (PolicyError, OpError):
+            return False
+        return all(replay.fingerprint == name for replay, name in zip(outcome, known, strict=False))
 
     def problem(self, source: str) -> str:
         """Why a policy's source is refused, with line numbers where there are any; else empty.
@@ -213,11 +251,6 @@ def tunables(spec: PolicySpec) -> tuple[Tunable, ...]:
     if spec.kind == "program":
         return tunables_of(spec.source)
     return library.tunables(spec.name)
-
-
-def with_values(candidate: Candidate, values: Mapping[str, TunableValue]) -> Candidate:
-    """The candidate with these numbers."""
-    return replace(candidate, spec=replace(candidate.spec, tunables=tuple(sorted(values.items()))))
 
 
 def _inherited(

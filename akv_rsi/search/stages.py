@@ -83,7 +83,10 @@ class Search:
         self._check_reachable(recordings)
         for name, proposer in self.team.proposers(recordings, screen).items():
             drawn = 1 if name == BASELINES else self.config.overdraw
-            self.arms[name] = Arm(name, proposer, screen, self._new_race(), self.config, drawn)
+            race = self._new_race()
+            self.arms[name] = Arm(
+                name, proposer, screen, race, self.config, drawn, combines=name == SEARCH
+            )
         if self.config.evidence and SEARCH in self.arms:
             self._records[self.keep.id] = [reference]
             self._explain(self.arms[SEARCH], Candidate(self.keep, "seed"))

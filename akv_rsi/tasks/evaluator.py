@@ -6,8 +6,10 @@ result is the same on any number of worker processes.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from akv_rsi.errors import ConfigError
@@ -77,13 +79,15 @@ class _ScriptJob:
 
 @dataclass(frozen=True, slots=True)
 class _ReplayJob:
+    """The trajectories are pickled already: the same few are replayed under many policies."""
+
     spec: PolicySpec
-    trajectories: tuple[Trajectory, ...]
+    packed: tuple[bytes, ...]
 
     def __call__(self, bench: Bench, report: Report) -> list[Replay]:
         return replay_cost(
             self.spec,
-            self.trajectories,
+            [_unpacked(one) for one in self.packed],
             bench.prices,
             bench.agent.chat.reliable_span,
             bench.budget,
@@ -112,6 +116,7 @@ class Evaluator:
         self.totals = Totals()
         setup = _Setup(make_agent, suites, prices, self.config)
         self._pool = WorkerPool(setup, self.config.workers)
+        self._packed: dict[int, tuple[Trajectory, bytes]] = {}  # by `id`, which they keep in use
 
     def __enter__(self) -> Evaluator:
         return self
@@ -147,12 +152,24 @@ class Evaluator:
 
     def replay_cost(self, spec: PolicySpec, trajectories: Sequence[Trajectory]) -> list[Replay]:
         """``spec`` on each recorded trajectory, open-loop: see `replay.replay_cost`."""
-        shards = deal(trajectories, self.config.shard_tasks)
+        shards = deal([self._pack(one) for one in trajectories], self.config.shard_tasks)
         return undeal(self._pool.map([_ReplayJob(spec, tuple(shard)) for shard in shards]))
 
     def work(self, jobs: Sequence[Job[Bench]]) -> list[Any]:
         """What other jobs return, each given a bench of its own process; they must pickle."""
         return self._pool.map(jobs)
+
+    def _pack(self, trajectory: Trajectory) -> bytes:
+        """Pickling one takes longer than replaying it."""
+        if id(trajectory) not in self._packed:
+            self._packed[id(trajectory)] = trajectory, pickle.dumps(trajectory)
+        return self._packed[id(trajectory)][1]
+
+
+@lru_cache(maxsize=256)
+def _unpacked(packed: bytes) -> Trajectory:
+    trajectory: Trajectory = pickle.loads(packed)  # our own, from `_pack`
+    return trajectory
 
 
 def deal(items: Sequence[T], size: int) -> list[Sequence[T]]:
