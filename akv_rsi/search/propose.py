@@ -159,7 +159,7 @@ class GrammarProposer(Alone):
             joined = join(first.spec.source, [_settled(other) for other in others])
             return _child(joined, operator, (first, *others))
         if operator == "nudge" and brief.safe:
-            return _nudged(rng.choice(brief.safe[:CHEAPEST]), rng)
+            return nudged(rng.choice(brief.safe[:CHEAPEST]), rng)
         parents = [] if operator == "new" else brief.parents(2)
         if not parents:
             source = render(self.grammar.program(rng))
@@ -198,7 +198,7 @@ class GrammarProposer(Alone):
             self.playbook.tell(candidate.lesson, gain)
 
 
-def _nudged(parent: Candidate, rng: Random) -> Candidate | None:
+def nudged(parent: Candidate, rng: Random) -> Candidate | None:
     """The parent with one number at a limit of its range, or halfway there; None without any."""
     declared = tunables_of(parent.spec.source)
     if not declared:

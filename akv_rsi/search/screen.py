@@ -124,10 +124,10 @@ class Screen:
             screened = self._measure(candidate, outcome)
             if interest.ends(screened, self.budget):
                 return replace(screened, fate=POOR, fingerprint="")
-            outcome += self._replays.replay_cost(candidate.spec, rest)
+            outcome = [*outcome, *self._replays.replay_cost(candidate.spec, rest)]
             screened = self._measure(candidate, outcome)
             if screened.safety >= SAFE and (interest.combines or not screened.fate):
-                outcome += self._replays.replay_cost(candidate.spec, self._more)
+                outcome = [*outcome, *self._replays.replay_cost(candidate.spec, self._more)]
                 screened = self._measure(candidate, outcome)
         except (PolicyError, OpError, ConfigError) as error:
             return Screened(candidate, f"{type(error).__name__}: {error}")
