@@ -40,7 +40,12 @@ class Model:
         """
         hf.eval().requires_grad_(False)
         hf.to(device=config.device, dtype=getattr(torch, config.dtype))
-        pack_linears(hf)
+        if config.device == "cpu":
+            pack_linears(hf)
+        else:
+            from akv_rsi.engine.gpu.layers import fuse_layers
+
+            fuse_layers(hf)
         return cls(hf, config, prove(hf, config))
 
     @torch.inference_mode()

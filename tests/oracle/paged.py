@@ -8,6 +8,7 @@ import pytest
 import torch
 from akv_rsi.kernels.attend.plan import Plan
 from akv_rsi.kernels.attend.triton import Score, Store
+from akv_rsi.kernels.layer.reference import put_rows
 from akv_rsi.kernels.move.triton import Moves
 from akv_rsi.kernels.rotation import Turns
 from torch import Tensor
@@ -24,6 +25,8 @@ def paged(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("akv_rsi.engine.gpu.batch.attend", attend)
         monkeypatch.setattr("akv_rsi.engine.gpu.segments.attend", attend)
         monkeypatch.setattr("akv_rsi.engine.gpu.batch.move", move)
+        monkeypatch.setattr("akv_rsi.engine.gpu.batch.put", put)
+        monkeypatch.setattr("akv_rsi.engine.gpu.backend.put", put)
 
 
 def attend(
@@ -61,3 +64,9 @@ def move(source: Store, target: Store, moves: Moves, turns: Turns | None = None)
         keys = turns.apply(keys, moves.turn.long())
     target.keys[:, moves.target.long()] = keys
     target.values[:, moves.target.long()] = source.values[:, moves.source.long()]
+
+
+def put(store: Store, keys: Tensor, values: Tensor, slots: Tensor) -> None:
+    """What `akv_rsi.kernels.layer.triton.put` does."""
+    put_rows(store.keys, keys, slots)
+    put_rows(store.values, values, slots)

@@ -19,6 +19,8 @@ from akv_rsi.engine.gpu.turns import TurnTables
 from akv_rsi.engine.model import Model
 from akv_rsi.engine.pool import Ints, PagePool
 from akv_rsi.errors import UnsupportedModel
+from akv_rsi.kernels.attend.triton import Store
+from akv_rsi.kernels.layer.triton import put
 
 
 @dataclass(slots=True)
@@ -42,8 +44,7 @@ class Step:
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: LayerCall) -> Tensor:
         """See `Batch.attend`."""
         pool, write = self.tables.pool, self.tables.feed[2, : self.rows]
-        pool.keys[call.layer].index_copy_(1, write, key)
-        pool.values[call.layer].index_copy_(1, write, value)
+        put(Store(pool.keys[call.layer], pool.values[call.layer]), key, value, write)
         return read_rows(self.tables, query.transpose(0, 1).contiguous(), call)
 
 

@@ -17,6 +17,7 @@ from akv_rsi.engine.gpu.turns import TurnTables
 from akv_rsi.engine.hook import LayerSpec
 from akv_rsi.engine.pool import Ints, PagePool
 from akv_rsi.kernels.attend.triton import Score, Store, attend
+from akv_rsi.kernels.layer.triton import put
 from akv_rsi.kernels.move.triton import Moves, make_moves, move
 from akv_rsi.kernels.rotation import Turns
 
@@ -137,8 +138,9 @@ class DeviceBatch(Batch):
         """See `Batch.attend`."""
         if self._write is None:
             self._write = self._send(self._slots)
-        self.pool.keys[call.layer].index_copy_(1, self._write, key)
-        self.pool.values[call.layer].index_copy_(1, self._write, value)
+        put(
+            Store(self.pool.keys[call.layer], self.pool.values[call.layer]), key, value, self._write
+        )
         if self._copies:
             self._copying().make(call.layer, call.rope)
         query = query.transpose(0, 1).contiguous()

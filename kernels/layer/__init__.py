@@ -1,0 +1,1 @@
+"""What a decoder layer does between its products and attention, a launch for each step."""
