@@ -17,11 +17,15 @@ from .checks import Ints, require
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """``partner`` ``[dim]`` int32; ``cos`` and ``sin`` ``[turns, dim]`` float32, one row a turn."""
+    """``partner`` ``[dim]`` int32; ``cos`` and ``sin`` ``[turns, dim]`` float32, one row a turn.
+
+    ``halves`` promises that ``i`` and ``i + dim / 2`` are partners, which is faster to load.
+    """
 
     partner: Tensor
     cos: Tensor
     sin: Tensor
+    halves: bool = False
 
     def check(self, dim: int, device: torch.device) -> None:
         """Raises `KernelArgumentError` unless these turn vectors of ``dim`` on ``device``."""
@@ -64,4 +68,11 @@ def rotary_turns(
     cos, sin = torch.ones(len(deltas), dim), torch.zeros(len(deltas), dim)
     cos[:, first] = cos[:, second] = angles.cos().float()
     sin[:, first], sin[:, second] = -angles.sin().float(), angles.sin().float()
-    return Turns(partner.to(device), cos.to(device), sin.to(device))
+    return Turns(partner.to(device), cos.to(device), sin.to(device), by_halves(partner))
+
+
+def by_halves(partner: Tensor) -> bool:
+    """Whether ``i`` and ``i + dim / 2`` are partners, ``dim`` being a power of two."""
+    dim = len(partner)
+    whole = dim % 2 == 0 and dim & (dim - 1) == 0
+    return whole and torch.equal(partner, torch.arange(dim, dtype=partner.dtype).roll(dim // 2))

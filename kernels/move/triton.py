@@ -105,6 +105,7 @@ def move(source: Store, target: Store, moves: Moves, turns: Turns | None = None)
         VALUE_WIDTH=triton.next_power_of_2(value_dim),
         ROWS=ROWS,
         TURNED=turns is not None,
+        HALVES=turns is not None and turns.halves,
         DEQUANTISED=quantised and not kept,
         SCALES=kept,
         num_warps=WARPS,
@@ -135,13 +136,25 @@ def _check_move(source: Store, target: Store, moves: Moves, turns: Turns | None)
 
 
 @triton.jit
+def _angles(table, turn, near, DIM: tl.constexpr):
+    """Rows ``turn`` of ``table`` at columns ``near``: one row, if all are the same."""
+    first, last = tl.min(turn, 0), tl.max(turn, 0)
+    if first == last:
+        angles = tl.load(table + first * DIM + near)[None, :] + tl.zeros_like(turn)[:, None]
+    else:
+        angles = tl.load(table + turn[:, None] * DIM + near[None, :])
+    return angles
+
+
+@triton.jit
 def _move(
     keys, values, key_scales, value_scales, to_keys, to_values, to_key_scales, to_value_scales,
     source, target, turn, partner, cos, sin, count,
     key_plane, key_step, value_plane, value_step, slot_count,
     to_key_plane, to_key_step, to_value_plane, to_value_step, to_slot_count,
     DIM: tl.constexpr, WIDTH: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_WIDTH: tl.constexpr,
-    ROWS: tl.constexpr, TURNED: tl.constexpr, DEQUANTISED: tl.constexpr, SCALES: tl.constexpr,
+    ROWS: tl.constexpr, TURNED: tl.constexpr, HALVES: tl.constexpr, DEQUANTISED: tl.constexpr,
+    SCALES: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
@@ -152,23 +165,40 @@ def _move(
     known = there[:, None] & (dims < DIM)[None, :]
     value_known = there[:, None] & (value_dims < VALUE_DIM)[None, :]
     lines = keys + head * key_plane + start[:, None] * key_step
-    k = tl.load(lines + dims[None, :], mask=known)
+    to_lines = to_keys + head * to_key_plane + end[:, None] * to_key_step
+    scale, end_scale = start + head * slot_count, end + head * to_slot_count
+    factor = tl.full([ROWS, 1], 1.0, tl.float32)
+    if DEQUANTISED:
+        factor = tl.load(key_scales + scale, mask=there)[:, None]
+    if HALVES:
+        # Rows behind the last one turn like it: nobody reads what becomes of them.
+        row = tl.load(turn + tl.minimum(at, count - 1))
+        near = tl.arange(0, WIDTH // 2)
+        whole = there[:, None] & (near < DIM)[None, :]
+        low = tl.load(lines + near[None, :], mask=whole).to(tl.float32) * factor
+        high = tl.load(lines + (near + DIM // 2)[None, :], mask=whole).to(tl.float32) * factor
+        turned = low * _angles(cos, row, near, DIM) + high * _angles(sin, row, near, DIM)
+        tl.store(to_lines + near[None, :], turned.to(to_keys.dtype.element_ty), mask=whole)
+        near += DIM // 2
+        turned = high * _angles(cos, row, near, DIM) + low * _angles(sin, row, near, DIM)
+        tl.store(to_lines + near[None, :], turned.to(to_keys.dtype.element_ty), mask=whole)
+    else:
+        k = tl.load(lines + dims[None, :], mask=known)
+        if TURNED:
+            twin = tl.load(partner + dims, mask=dims < DIM, other=0)
+            pair = tl.load(lines + twin[None, :], mask=known)
+            row = tl.load(turn + at, mask=there, other=0)[:, None] * DIM + dims[None, :]
+            c, s = tl.load(cos + row, mask=known), tl.load(sin + row, mask=known)
+            k = k.to(tl.float32) * c + pair.to(tl.float32) * s
+        if DEQUANTISED:
+            k = k.to(tl.float32) * factor
+        tl.store(to_lines + dims[None, :], k.to(to_keys.dtype.element_ty), mask=known)
     value_lines = values + head * value_plane + start[:, None] * value_step
     v = tl.load(value_lines + value_dims[None, :], mask=value_known)
-    if TURNED:
-        twin = tl.load(partner + dims, mask=dims < DIM, other=0)
-        pair = tl.load(lines + twin[None, :], mask=known)
-        row = tl.load(turn + at, mask=there, other=0)[:, None] * DIM + dims[None, :]
-        c, s = tl.load(cos + row, mask=known), tl.load(sin + row, mask=known)
-        k = k.to(tl.float32) * c + pair.to(tl.float32) * s
-    start, end_scale = start + head * slot_count, end + head * to_slot_count
     if DEQUANTISED:
-        k = k.to(tl.float32) * tl.load(key_scales + start, mask=there)[:, None]
-        v = v.to(tl.float32) * tl.load(value_scales + start, mask=there)[:, None]
+        v = v.to(tl.float32) * tl.load(value_scales + scale, mask=there)[:, None]
     if SCALES:
-        tl.store(to_key_scales + end_scale, tl.load(key_scales + start, mask=there), mask=there)
-        tl.store(to_value_scales + end_scale, tl.load(value_scales + start, mask=there), mask=there)
-    to_lines = to_keys + head * to_key_plane + end[:, None] * to_key_step
-    tl.store(to_lines + dims[None, :], k.to(to_keys.dtype.element_ty), mask=known)
+        tl.store(to_key_scales + end_scale, tl.load(key_scales + scale, mask=there), mask=there)
+        tl.store(to_value_scales + end_scale, tl.load(value_scales + scale, mask=there), mask=there)
     to_lines = to_values + head * to_value_plane + end[:, None] * to_value_step
     tl.store(to_lines + value_dims[None, :], v.to(to_values.dtype.element_ty), mask=value_known)

@@ -55,6 +55,22 @@ def test_a_repos_copy_turns_keys_from_birth(interleaved: bool) -> None:
     assert torch.equal(values, moved_rows(source.values, SOURCE))
 
 
+@pytest.mark.parametrize("turn", [np.arange(37) // 12, np.arange(37) % 3], ids=["runs", "mixed"])
+def test_keys_that_turn_by_halves(turn: np.ndarray) -> None:
+    """Tiles of one turn and of several; quantised rows turn on their way to a plain store."""
+    turns = rotary_turns(np.array([7, 5, -300, 2]), 64, device=DEVICE)
+    assert turns.halves
+    moves = make_moves(SOURCE, TARGET, turn, DEVICE)
+    for source in (make_store(dim=64), make_store(torch.int8, dim=64)):
+        target = poisoned(make_store(dim=64), torch.float32)
+        move(source, target, moves, turns)
+        rows = plain(source.keys, source.key_scales)
+        expected = moved_rows(rows.to(DEVICE), SOURCE, turns, turn)
+        moved = target.keys[:, torch.from_numpy(TARGET)]
+        assert float((moved - expected).abs().max()) < 1e-5
+        assert int(torch.isfinite(target.keys).sum()) == moved.numel()
+
+
 def test_quantised_rows_move_with_their_scales_or_become_plain() -> None:
     source, dense = make_store(torch.int8), poisoned(make_store(), torch.float32)
     parts = (source.keys, source.values, source.key_scales, source.value_scales)

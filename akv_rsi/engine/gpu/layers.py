@@ -67,8 +67,9 @@ class _Packed:
     """Linear layers of one input as one product; their weights become parts of its weight."""
 
     def __init__(self, linears: list[nn.Linear]) -> None:
-        self._weight = torch.cat([linear.weight.data for linear in linears])
-        biases = [linear.bias for linear in linears if linear.bias is not None]
+        weights: list[Tensor] = [linear.weight for linear in linears]
+        biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
+        self._weight = torch.cat(weights)
         self._bias = torch.cat(biases) if biases else None
         at = 0
         for linear in linears:

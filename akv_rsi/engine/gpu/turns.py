@@ -16,7 +16,7 @@ from torch import Tensor
 from akv_rsi.engine.pool import Ints
 from akv_rsi.engine.rotary import Angles, Rotary
 from akv_rsi.errors import UnsupportedModel
-from akv_rsi.kernels.rotation import Turns
+from akv_rsi.kernels.rotation import Turns, by_halves
 
 
 class Pairing(NamedTuple):
@@ -43,8 +43,10 @@ class TurnTables:
             self._pairings[kind] = find_pairing(self._rotary, kind, self._dim)
         pairing, angles = self._pairings[kind], self._rotary.angles(deltas, kind)
         cos, sin = spread(pairing, angles)
-        partner = pairing.partner.int().to(self._device)
-        return Turns(partner, cos.to(self._device), sin.to(self._device))
+        partner = pairing.partner.int()
+        halves = by_halves(partner)
+        device = self._device
+        return Turns(partner.to(device), cos.to(device), sin.to(device), halves)
 
 
 def spread(pairing: Pairing, angles: Angles) -> Angles:
