@@ -8,19 +8,21 @@ then over the ragged end. A second, small launch adds up the items of each row.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ..checks import QUANTISED, check_query, check_store, require
 from ..rotation import Turns
 from .plan import ITEM, Plan
 
 LOG2E = 1.4426950408889634
-# Items whose results are read at a time when they are added up.
-GATHER = 16
+# Items whose results are read at a time when they are added up: of few rows, and of many.
+GATHERS, FEW_ROWS = (32, 16), 8
 # So many items of decoding rows leave the processors half empty: each is given more warps.
 FEW = 32
 
@@ -101,7 +103,7 @@ def attend(
     if len(plan.items):
         _launch_items(query, store, plan, score, turns, workspace, launch)
     if rows:
-        _launch_combine(plan, score, workspace, out, logsumexp)
+        combine(plan, score, workspace, out, logsumexp)
     return out
 
 
@@ -147,14 +149,20 @@ def _launch_items(
         SCALED=store.keys.dtype in QUANTISED,
         CAPPED=score.softcap is not None,
         PRECISION=precision(query.dtype),
+        CHAINED=chained(query.device),
         num_warps=launch.warps,
         num_stages=launch.stages,
     )
 
 
-def _launch_combine(
-    plan: Plan, score: Score, workspace: Workspace, out: Tensor, logsumexp: Tensor | None
+def combine(
+    plan: Plan,
+    score: Score,
+    workspace: Workspace,
+    out: Tensor,
+    logsumexp: Tensor | None = None,
 ) -> None:
+    """Adds up what the items of each row left in ``workspace``, and its sink."""
     rows, heads, dim = out.shape
     _combine[(heads, rows)](
         workspace.mixed,
@@ -168,9 +176,12 @@ def _launch_combine(
         ROWS=workspace.mixed.shape[2],
         DIM=dim,
         WIDTH=triton.next_power_of_2(max(16, dim)),
-        GATHER=GATHER,
+        GATHER=GATHERS[rows > FEW_ROWS],
         SUNK=score.sinks is not None,
         LOGGED=logsumexp is not None,
+        CHAINED=chained(out.device),
+        num_warps=1,
+        **({"launch_pdl": True} if chained(out.device) else {}),
     )
 
 
@@ -206,13 +217,19 @@ def best_launch(query: Tensor, store: Store, plan: Plan) -> Launch:
     if row_bytes > 256:  # as many keys as shared memory holds
         return Launch(16 if row_bytes > 512 else 32, 4, 2)
     if packed_rows(query, store, plan) > 16:
-        return Launch(64, 4, 3)
-    return Launch(128, 4, 2) if len(plan.items) <= FEW else Launch(64, 2, 2)
+        return Launch(64, 4, 5)
+    return Launch(128, 4, 3) if len(plan.items) <= FEW else Launch(64, 2, 2)
 
 
 def strides(store: Store) -> tuple[int, ...]:
     """Elements from head to head and from slot to slot, of keys, values and scales."""
     return (*store.keys.stride()[:2], *store.values.stride()[:2], store.keys.shape[1])
+
+
+@cache
+def chained(device: torch.device) -> bool:
+    """Whether a launch can begin before the one it depends on has ended."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def precision(dtype: torch.dtype) -> str:
@@ -306,7 +323,7 @@ def _items(
     FIELDS: tl.constexpr, HEADS: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, TILE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr,
     VALUE_DIM: tl.constexpr, VALUE_WIDTH: tl.constexpr, TURNED: tl.constexpr,
-    SCALED: tl.constexpr, CAPPED: tl.constexpr, PRECISION: tl.constexpr,
+    SCALED: tl.constexpr, CAPPED: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     head, item = tl.program_id(0), tl.program_id(1)
     entry = items + item * FIELDS
@@ -330,6 +347,7 @@ def _items(
     # All rows of the block see the keys [begin, whole); some see those in [whole, end).
     begin = tl.maximum(begin, tl.min(tl.where(inside, low, 2147483647), 0))
     end = tl.minimum(end, tl.max(high, 0))
+    begin = tl.minimum(begin, end)  # of an item without rows, too: tiles are loaded ahead from here
     common = tl.minimum(end, tl.min(tl.where(inside, high, 2147483647), 0))
     common = tl.where(tl.max(low, 0) <= begin, common, begin)
     whole = begin + tl.maximum(common - begin, 0) // TILE * TILE
@@ -356,6 +374,8 @@ def _items(
     tl.store(partial + line[:, None] * VALUE_DIM + dims[None, :], mixed, mask=known)
     tl.store(stats + line * 2, highest, mask=inside)
     tl.store(stats + line * 2 + 1, total, mask=inside)
+    if CHAINED:  # the launch that adds up may begin while the last items end
+        gdc_launch_dependents()
 
 
 @triton.jit
@@ -363,8 +383,11 @@ def _combine(
     partial, stats, parts, sinks, out, logsumexp,
     HEADS: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr,
     WIDTH: tl.constexpr, GATHER: tl.constexpr, SUNK: tl.constexpr, LOGGED: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
     """One row of one query head: its items, and its sink."""
+    if CHAINED:
+        gdc_wait()
     head, row = tl.program_id(0), tl.program_id(1)
     first, last = tl.load(parts + 3 * row), tl.load(parts + 3 * row + 1)
     place = tl.load(parts + 3 * row + 2) * GROUP + head % GROUP

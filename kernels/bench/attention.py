@@ -19,11 +19,14 @@ from ..move.triton import make_gather, move
 from ..prefill.plan import make_staged_plan
 from ..prefill.triton import attend_staged, best_launch, block_rows, stage
 from .cases import KV_HEADS, QUERY_HEADS, SCORE, Case, make_case
+from .key_side import keys_turned
 from .measure import seconds, sets_for
 
-STOCK = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+STOCK = {"sdpa_flash": SDPBackend.FLASH_ATTENTION, "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION}
 # Sequences, retained keys.
 DECODES = ((32, 32768), (8, 32768), (1, 131072), (1, 32768), (1, 4096))
+# Where FlexAttention is measured too: compiling it takes longest.
+FLEX = (8, 32768)
 RUNS = (1, 8, 64, 256, 1024, 4096)
 NEW, RETAINED = 4096, 32768
 Call = Callable[[], Any]
@@ -36,6 +39,9 @@ def decode(sequences: int, retained: int) -> dict[str, Any]:
     size = moved[0].read_bytes
     ours = seconds([in_place(case) for case in moved])
     stock = {name: _sdpa_decode(name, moved[0]) for name in STOCK}
+    turning = seconds([keys_turned(case, plan_of(case)) for case in moved])
+    if (sequences, retained) == FLEX:
+        stock["flex_attention"] = _flex_decode(moved[0])
     del moved
     still = [make_case(sequences, retained, seed=seed) for seed in range(sets)]
     plain = seconds([in_place(case, turned=False) for case in still])
@@ -45,7 +51,8 @@ def decode(sequences: int, retained: int) -> dict[str, Any]:
         "us": ours * 1e6,
         "bytes_per_s": size / ours,
         "time_over_no_deltas_no_holes": ours / plain,
-        **{f"speed_over_sdpa_{name}": time / ours for name, time in stock.items()},
+        **{f"speed_over_{name}": time / ours for name, time in stock.items()},
+        "speed_over_turning_keys": turning / ours,
     }
 
 
@@ -86,7 +93,7 @@ def prefill() -> dict[str, Any]:
         "flop_per_s_attention_alone": moved.flop / seconds([staged(moved, alone=True)]),
         "speed_over_no_deltas_no_holes": plain / ours,
         "speed_over_read_in_place": seconds([in_place(moved, rows=16)]) / ours,
-        **{f"speed_over_sdpa_{name}": time / ours for name, time in stock.items()},
+        **{f"speed_over_{name}": time / ours for name, time in stock.items()},
         "speed_over_flex_attention": _flex(query, keys, values) / ours,
     }
 
@@ -133,13 +140,24 @@ def staged(case: Case, turned: bool = True, alone: bool = False) -> Call:
 def _attending(
     case: Case, store: Store, lists: Sequence[KeyList], rows: int = 1, turned: bool = True
 ) -> Call:
-    cores = torch.cuda.get_device_properties(0).multi_processor_count
-    work = sum(len(lists[task.list].slots) * -(-len(task.spans) // rows) for task in case.tasks)
-    sizes = balanced(work, KV_HEADS, cores, rows)
-    plan: Plan = make_plan(lists, case.tasks, sizes, store.keys.shape[1], "cuda")
+    plan = plan_of(case, store, lists, rows)
     out, room = torch.empty_like(case.query), new_workspace(case.query, store, plan)
     turns = case.query_turns if turned and store is case.store else None
     return lambda: attend(case.query, store, plan, SCORE, turns, out, workspace=room)
+
+
+def plan_of(
+    case: Case,
+    store: Store | None = None,
+    lists: Sequence[KeyList] | None = None,
+    rows: int = 1,
+) -> Plan:
+    """How the engine would cut a case; ``store`` and ``lists`` may be copies of its own."""
+    store, lists = store or case.store, lists or case.lists
+    cores = torch.cuda.get_device_properties(0).multi_processor_count
+    work = sum(len(lists[task.list].slots) * -(-len(task.spans) // rows) for task in case.tasks)
+    sizes = balanced(work, KV_HEADS, cores, rows)
+    return make_plan(lists, case.tasks, sizes, store.keys.shape[1], "cuda")
 
 
 def _materialised(case: Case) -> tuple[Store, list[KeyList], Call]:
@@ -171,6 +189,16 @@ def _sdpa_decode(name: str, case: Case) -> float:
 def _stock(name: str, calls: Sequence[Call]) -> float:
     with sdpa_kernel(STOCK[name]):
         return seconds(calls)
+
+
+def _flex_decode(case: Case) -> float:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    keys, values = case.dense()
+    query = case.query.view(len(keys), QUERY_HEADS, 1, -1)
+    sets = [(keys.clone(), values.clone()) for _ in range(sets_for(case.read_bytes))]
+    compiled = torch.compile(flex_attention, dynamic=False)
+    return seconds([partial(compiled, query, *pair, enable_gqa=True) for pair in sets])
 
 
 def _flex(query: Tensor, keys: Tensor, values: Tensor) -> float:
