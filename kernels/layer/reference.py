@@ -26,6 +26,14 @@ def turned_heads(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return heads * cos[:, None] + torch.cat((-high, low), -1) * sin[:, None]
 
 
-def put_rows(store: Tensor, rows: Tensor, slots: Tensor) -> None:
-    """Writes ``rows`` ``[heads, rows, dim]`` to ``slots`` of ``store`` ``[heads, slots, dim]``."""
-    store.index_copy_(1, slots, rows)
+def put_rows(store: Tensor, scales: Tensor | None, rows: Tensor, slots: Tensor) -> None:
+    """Writes ``rows`` ``[heads, rows, dim]`` to ``slots`` of ``store`` ``[heads, slots, dim]``.
+
+    With ``scales`` ``[heads, slots]`` as codes.
+    """
+    if scales is not None:
+        rows = rows.float()
+        scale = rows.abs().amax(-1) / 127
+        scales.index_copy_(1, slots, scale)
+        rows = (rows / scale.clamp_min(torch.finfo(torch.float32).tiny)[..., None]).round()
+    store.index_copy_(1, slots, rows.to(store.dtype))
