@@ -30,7 +30,7 @@ class EngineConfig:
     On ``device`` "cuda" passes run on kernels, and decode steps as graphs.
     ``repos_mode`` says what a Repos does: to ``view`` keys where they belong, or to ``copy`` them.
     ``kv_dtype`` is how KV lies in the pages: as computed, or rounded to ``int8`` with a scale for
-    each token and head (on a processor only).
+    each token and head.
     """
 
     page_size: int = 16
@@ -59,8 +59,10 @@ class EngineConfig:
             raise ConfigError(f"EngineConfig.device must be cpu or cuda, not {self.device}")
         if self.kv_dtype not in ("auto", "int8"):
             raise ConfigError(f"EngineConfig.kv_dtype must be auto or int8, not {self.kv_dtype}")
-        if self.kv_dtype == "int8" and self.device != "cpu":
-            raise ConfigError("EngineConfig.kv_dtype int8 runs on a processor only, not on a GPU")
+        if self.kv_dtype == "int8" and self.device != "cpu" and self.repos_mode == "copy":
+            raise ConfigError(
+                "EngineConfig.repos_mode copy has no int8 on a GPU: codes do not turn"
+            )
         if self.repos_mode not in ("view", "copy"):
             raise ConfigError(
                 f"EngineConfig.repos_mode must be view or copy, not {self.repos_mode}"

@@ -86,8 +86,6 @@ class Engine:
                 raise EngineError("max_new_tokens must be at least 1")
             if request.logprobs is not None and request.logprobs < 0:
                 raise EngineError("logprobs must be at least 0")
-            if request.attention and self._pool.device.type != "cpu":
-                raise EngineError("attention is measured on a processor only: ask for none here")
             sequence = self._sequence(number, request)
         except (OpError, EngineError) as error:
             raise type(error)(f"request {number}: {error}") from None

@@ -25,7 +25,7 @@ class Stored:
     ) -> None:
         self.dtype = dtype
         self.data = _rows(heads, slots, dim, torch.int8 if int8 else dtype, device)
-        self.scales = _rows(heads, slots, 1, torch.float32, device)[..., 0] if int8 else None
+        self.scales = torch.empty(heads, slots, device=device) if int8 else None
 
     @property
     def token_bytes(self) -> int:

@@ -70,8 +70,8 @@ def test_turning_the_query_adds_nothing_to_the_rounding_and_turning_the_key_does
     assert error((query * twice).sum(-1)) > 1.2 * plain
 
 
-def test_other_ways_to_keep_kv_and_int8_on_a_gpu_are_refused() -> None:
+def test_other_ways_to_keep_kv_and_copies_of_codes_on_a_gpu_are_refused() -> None:
     with pytest.raises(ConfigError, match="auto or int8, not fp8"):
         EngineConfig(kv_dtype="fp8")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="processor only"):
-        EngineConfig(kv_dtype="int8", device="cuda")
+    with pytest.raises(ConfigError, match="codes do not turn"):
+        EngineConfig(kv_dtype="int8", device="cuda", repos_mode="copy")

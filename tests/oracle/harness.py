@@ -101,4 +101,4 @@ def answering(calls: Sequence[Call]) -> Iterator[list[list[Tensor]]]:
 
 def rows_of(call: Call) -> Tensor:
     """The logits a call sampled from, [new, vocab]."""
-    return torch.stack(call.rows)
+    return torch.stack(call.rows).cpu()

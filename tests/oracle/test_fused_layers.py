@@ -24,8 +24,9 @@ FUSED = ("llama", "llama3", "qwen2", "qwen2-sliding", "mistral-sliding")
 def _plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels have tests of their own."""
 
-    def turn(heads: Tensor, cos: Tensor, sin: Tensor, dim: int) -> Tensor:
-        return turned_heads(heads.unflatten(1, (-1, dim)), cos, sin)
+    def turn(heads: Tensor, cos: Tensor, sin: Tensor, dim: int, queries: int) -> Any:
+        turned = turned_heads(heads.unflatten(1, (-1, dim)), cos, sin)
+        return turned[:, :queries], turned[:, queries:]
 
     monkeypatch.setattr("akv_rsi.engine.gpu.layers.norm", normed_rows)
     monkeypatch.setattr("akv_rsi.engine.gpu.layers.gate", gated_rows)

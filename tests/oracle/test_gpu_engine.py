@@ -130,6 +130,40 @@ def test_logits_under_random_histories(name: str, repos_mode: str) -> None:
         assert float((gpu.logits(tokens, history) - expected).abs().max()) < 1e-3
 
 
+@pytest.mark.parametrize("name", ["llama3", "gpt-oss", "gemma2"])
+def test_attention_is_measured_alike(name: str, request: pytest.FixtureRequest) -> None:
+    processor = engine_for(name)
+    request.getfixturevalue("paged")
+    parts = ((0, 10), (10, 30), (30, 51))
+    asked = Request(TEXT[:51], history_of(CROWDED), max_new_tokens=3, attention=parts)
+    plain = Request(TEXT[:40], max_new_tokens=3)
+    (expected, _), (measured, _) = (
+        engine.generate([asked, plain]) for engine in (processor, engine_for(name, device=DEVICE))
+    )
+    assert measured.tokens == expected.tokens
+    assert measured.attention == pytest.approx(expected.attention, abs=1e-4)
+    assert measured.attention[1] > 0
+
+
+def test_int8_kv_is_the_same_on_both(request: pytest.FixtureRequest) -> None:
+    """Codes and scales are written alike; the calls move, refresh and decode beside each other."""
+    sizes: dict[str, Any] = {"kv_dtype": "int8", "max_batch": 2, "restore_passes": 0}
+    processor = engine_for("llama3", **sizes)
+    request.getfixturevalue("paged")
+    request.getfixturevalue("monkeypatch").setattr("akv_rsi.engine.gpu.seats.MANY_RUNS", 2)
+    gpu = engine_for("llama3", device=DEVICE, **sizes)
+    history = (*CROWDED, ("refresh", 50, ((44, 46),)))
+    rows = []
+    for engine in (processor, gpu):
+        calls = [Call(TEXT, history, 51, 3), Call(TEXT, (), 52, 2)]
+        forced(engine, calls)
+        rows.append(torch.cat([rows_of(call) for call in calls]))
+    assert gpu.stats().gathered == 0
+    assert float((rows[0] - rows[1]).abs().max()) < 1e-2  # a code may be off by one
+    exact = torch.cat([call.expected("llama3") for call in calls])
+    assert 1e-3 < float((rows[1] - exact).abs().max()) < 0.5
+
+
 def test_random_sessions_with_dense_pages(request: pytest.FixtureRequest) -> None:
     """As below on any machine, with a tiny model; two runs are many."""
     config = {"page_size": 4, "pages": 80, "max_batch": 2, "chunk_tokens": 32}

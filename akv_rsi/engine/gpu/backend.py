@@ -14,12 +14,12 @@ from akv_rsi.engine.attention import LayerCall
 from akv_rsi.engine.batch import Batch
 from akv_rsi.engine.gpu.batch import DeviceBatch, PagedGroup, read_rows
 from akv_rsi.engine.gpu.seats import PagedSeatings
+from akv_rsi.engine.gpu.segments import store_of
 from akv_rsi.engine.gpu.tables import DecodeTables
 from akv_rsi.engine.gpu.turns import TurnTables
 from akv_rsi.engine.model import Model
 from akv_rsi.engine.pool import Ints, PagePool
 from akv_rsi.errors import UnsupportedModel
-from akv_rsi.kernels.attend.triton import Store
 from akv_rsi.kernels.layer.triton import put
 
 
@@ -29,7 +29,11 @@ class Step:
 
     tables: DecodeTables
     rows: int
-    kept_rows: Tensor
+
+    @property
+    def kept_rows(self) -> Tensor:
+        """All rows: of the tables too, since a graph reads them wherever they were."""
+        return self.tables.order[: self.rows]
 
     @property
     def tokens(self) -> Tensor:
@@ -44,7 +48,7 @@ class Step:
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: LayerCall) -> Tensor:
         """See `Batch.attend`."""
         pool, write = self.tables.pool, self.tables.feed[2, : self.rows]
-        put(Store(pool.keys[call.layer], pool.values[call.layer]), key, value, write)
+        put(store_of(pool, call.layer), key, value, write)
         return read_rows(self.tables, query.transpose(0, 1).contiguous(), call)
 
 
@@ -88,13 +92,16 @@ class GpuBackend:
         """Logits ``[kept rows, vocabulary]``: replayed when the pass is nothing but a step."""
         assert isinstance(batch, DeviceBatch)
         if not batch.is_step or not self._tables.rows:
-            return self._model.forward(batch)
+            logits = self._model.forward(batch)
+            batch.tell_mass()
+            return logits
         batch.copy_ahead(self._model.layers)
         rows = self._fed_rows(batch)
         self._tables.send()
-        size = min(self._tables.size, 1 << int(rows.max()).bit_length())
-        logits = self._replayed(size)
-        return logits.index_select(0, torch.from_numpy(rows[batch.kept]).to(self._pool.device))
+        # Sent ahead of the graph: what follows it is then queued before it has run.
+        kept = torch.from_numpy(rows[batch.kept]).to(self._pool.device, non_blocking=True)
+        logits = self._replayed(min(self._tables.size, 1 << int(rows.max()).bit_length()))
+        return logits.index_select(0, kept)
 
     def _fed_rows(self, batch: DeviceBatch) -> Ints:
         """The table row of each row of a step, all of which the tables know by now."""
@@ -112,7 +119,7 @@ class GpuBackend:
     def _replayed(self, rows: int) -> Tensor:
         """Logits of a step of so many rows; captured when such a one is first met."""
         key = (rows, self._tables.items, self._tables.turned)
-        step = Step(self._tables, rows, torch.arange(rows, device=self._pool.device))
+        step = Step(self._tables, rows)
         if self._pool.device.type == "cpu":  # kernels are interpreted
             return self._once(step)
         if key not in self._graphs:

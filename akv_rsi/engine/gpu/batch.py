@@ -11,12 +11,12 @@ from torch import Tensor
 
 from akv_rsi.engine.attention import LayerCall, Segment
 from akv_rsi.engine.batch import Batch
-from akv_rsi.engine.gpu.segments import DeviceSegments
+from akv_rsi.engine.gpu.segments import DeviceSegments, store_of
 from akv_rsi.engine.gpu.tables import DecodeTables
 from akv_rsi.engine.gpu.turns import TurnTables
 from akv_rsi.engine.hook import LayerSpec
 from akv_rsi.engine.pool import Ints, PagePool
-from akv_rsi.kernels.attend.triton import Score, Store, attend
+from akv_rsi.kernels.attend.triton import Score, attend
 from akv_rsi.kernels.layer.triton import put
 from akv_rsi.kernels.move.triton import Moves, make_moves, move
 from akv_rsi.kernels.rotation import Turns
@@ -56,7 +56,7 @@ class PagedGroup:
 
 def read_rows(tables: DecodeTables, query: Tensor, call: LayerCall) -> Tensor:
     """Attention of the first rows of the tables, a query each."""
-    store = Store(tables.pool.keys[call.layer], tables.pool.values[call.layer])
+    store = store_of(tables.pool, call.layer)
     score = Score(call.scale, call.softcap, call.sinks)
     plan = tables.plan(call.window, len(query))
     out: Tensor = attend(query, store, plan, score, tables.query_turns(call.rope))
@@ -78,7 +78,7 @@ class DeviceCopies:
 
     def make(self, layer: int, kind: str | None) -> None:
         """One layer's copies; ``kind`` is its rotary kind."""
-        store, moves = Store(self._pool.keys[layer], self._pool.values[layer]), self._moves
+        store, moves = store_of(self._pool, layer), self._moves
         if kind is None:
             move(store, store, Moves(moves.source, moves.target, None, moves.limits, moves.overlap))
             return
@@ -134,13 +134,16 @@ class DeviceBatch(Batch):
             for number, layer in enumerate(layers):
                 self._copying().make(number, layer.rope)
 
+    def tell_mass(self) -> None:
+        """Gives the segments that asked for it the attention of their last row, over all layers."""
+        if self._segments is not None:
+            self._segments.tell_mass()
+
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: LayerCall) -> Tensor:
         """See `Batch.attend`."""
         if self._write is None:
             self._write = self._send(self._slots)
-        put(
-            Store(self.pool.keys[call.layer], self.pool.values[call.layer]), key, value, self._write
-        )
+        put(store_of(self.pool, call.layer), key, value, self._write)
         if self._copies:
             self._copying().make(call.layer, call.rope)
         query = query.transpose(0, 1).contiguous()

@@ -51,12 +51,10 @@ class FusedLayer(nn.Module):
         before, after = self.stock.input_layernorm, self.stock.post_attention_layernorm
         rows = hidden_states[0]
         joint = self._joint(norm(rows, before.weight, before.variance_epsilon))
-        turned = turn(joint[:, : self._queries + self._keys], cos, sin, self._heads.head_dim)
-        values = joint[:, self._queries + self._keys :].view(len(rows), -1, self._heads.head_dim)
-        split = self._queries // self._heads.head_dim
-        query, key, value = (
-            part.transpose(0, 1)[None] for part in (turned[:, :split], turned[:, split:], values)
-        )
+        dim, turned = self._heads.head_dim, joint[:, : self._queries + self._keys]
+        queries, keys = turn(turned, cos, sin, dim, self._queries // dim)
+        values = joint[:, self._queries + self._keys :].view(len(rows), -1, dim)
+        query, key, value = (part.transpose(0, 1)[None] for part in (queries, keys, values))
         mixed, _ = attention(self._heads, query, key, value, None, **self._options)
         rows.addmm_(mixed[0].flatten(1), self._out.T)
         gates = self._gates(norm(rows, after.weight, after.variance_epsilon))

@@ -88,6 +88,8 @@ class PagedSeatings:
     def _is_crowded(self, sequence: Sequence, old: Keys) -> bool:
         """Whether copies of these keys repay themselves, and all that run leave pages for them."""
         keys, runs = len(old.slots), len(old.runs)
+        if sequence.cache.pool.layers[0].keys.scales is not None:
+            return False  # turned codes would be rounded once more
         if runs < MANY_RUNS or keys > KEYS_REPAID * runs * sequence.room:
             return False
         pool, running = sequence.cache.pool, (sequence, *self._members.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from akv_rsi.engine.gpu.turns import TurnTables
 from akv_rsi.engine.pool import Ints, PagePool
 from akv_rsi.kernels.attend.plan import KeyList, Plan, Run, Task, balanced, make_plan
 from akv_rsi.kernels.attend.triton import Score, Store, Workspace, attend, new_workspace
+from akv_rsi.kernels.mass.triton import key_mass
 from akv_rsi.kernels.prefill.plan import StagedPlan, make_staged_plan
 from akv_rsi.kernels.prefill.triton import attend_staged, best_launch, block_rows, stage
 from akv_rsi.kernels.rotation import Turns
@@ -32,7 +34,7 @@ class DeviceSegments:
         self._pool = pool
         self._tables = tables
         self._deltas: Ints = np.unique([run.delta for s in segments for run in s.keys.runs])
-        staged, room = set[int](), STAGED_BYTES // (pool.token_bytes // len(pool.keys))
+        staged, room = set[int](), STAGED_BYTES // (pool.read_bytes // len(pool.keys))
         for number, segment in enumerate(segments):
             size = len(segment.keys.slots)
             if segment.stop - segment.start >= STAGED_ROWS and size <= room:
@@ -44,16 +46,32 @@ class DeviceSegments:
             _Part(few, self._deltas),
         ]
         self._turns: dict[tuple[str, int], Turns | None] = {}
+        self._asking = [segment for segment in segments if segment.mass is not None]
+        self._last = _Part([_last_row(segment) for segment in self._asking], self._deltas)
+        self._mass: Tensor | None = None
+
+    def tell_mass(self) -> None:
+        """Adds what was measured to ``mass`` of the segments that have one."""
+        if self._mass is None:
+            return
+        at, measured = 0, self._mass.cpu()
+        for segment in self._asking:
+            assert segment.mass is not None
+            segment.mass += measured[at : at + len(segment.mass)]
+            at += len(segment.mass)
 
     def attend(self, query: Tensor, out: Tensor, call: LayerCall) -> None:
         """Writes the segments' rows of ``out``; ``query`` ``[rows, heads, dim]`` is not scaled."""
-        store = Store(self._pool.keys[call.layer], self._pool.values[call.layer])
+        store = store_of(self._pool, call.layer)
         score = Score(call.scale, call.softcap, call.sinks)
         long, short = self._parts
         if long.segments:
             long.write(out, self._staged(long, long.rows_of(query), store, score, call))
         if short.segments:
             short.write(out, self._in_place(short, short.rows_of(query), store, score, call))
+        if self._asking:
+            mass = self._mass_of(self._last, self._last.rows_of(query), store, score, call)
+            self._mass = mass if self._mass is None else self._mass + mass
 
     def _staged(
         self, part: _Part, query: Tensor, store: Store, score: Score, call: LayerCall
@@ -70,6 +88,16 @@ class DeviceSegments:
         turns = self._turned(call.rope, -1)
         out: Tensor = attend(query, store, plan, score, turns, workspace=workspace)
         return out
+
+    def _mass_of(
+        self, part: _Part, query: Tensor, store: Store, score: Score, call: LayerCall
+    ) -> Tensor:
+        plan, workspace = part.plan(call.window, query, store)
+        turns = self._turned(call.rope, -1)
+        norm = query.new_empty(query.shape[:2], dtype=torch.float32)
+        attend(query, store, plan, score, turns, logsumexp=norm, workspace=workspace)
+        mass: Tensor = key_mass(query, store, plan, score, norm, turns)
+        return mass
 
     def _turned(self, kind: str | None, sign: int) -> Turns | None:
         """Turns of keys (``sign`` 1) or queries (-1); None where nothing has moved."""
@@ -137,6 +165,13 @@ class _Part:
         return tasks
 
 
+def store_of(pool: PagePool, layer: int) -> Store:
+    """One layer's KV, as kernels read and write it."""
+    keys, values = pool.layers[layer]
+    return Store(keys.data, values.data, keys.scales, values.scales)
+
+
+@cache
 def processors(device: torch.device) -> int:
     """Multiprocessors of a GPU; 1 where kernels are interpreted."""
     if device.type == "cpu":
@@ -149,6 +184,12 @@ def first_seen(positions: Ints, queries: Ints, window: int | None) -> Ints:
     if window is None:
         return np.zeros_like(queries)
     return np.searchsorted(positions, queries - window + 1)
+
+
+def _last_row(segment: Segment) -> Segment:
+    """Its last row alone."""
+    last, limits, queries = segment.stop - 1, segment.limits[-1:], segment.queries[-1:]
+    return Segment(last, segment.stop, segment.keys, limits, queries)
 
 
 def _key_list(segment: Segment, deltas: Ints) -> KeyList:

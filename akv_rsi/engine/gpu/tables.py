@@ -67,7 +67,10 @@ class DecodeTables:
     _spans: dict[int | None, Tensor] = field(init=False)
     _angles: dict[str, Turns] = field(init=False)
     _host: Tensor = field(init=False)
+    _positions: Ints = field(init=False)
+    _deltas: Ints = field(init=False)
     feed: Tensor = field(init=False)
+    order: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         device = self.pool.device
@@ -79,17 +82,19 @@ class DecodeTables:
         self._angles = {kind: self.turns.turns(still, kind) for kind in self.kinds}
         shape = (len(FEED) + len(self.windows), self.size)
         self._host = torch.zeros(shape, dtype=torch.int64, pin_memory=device.type == "cuda")
+        self._positions = np.zeros((self.size, self.capacity), dtype=np.int64)
+        self._deltas = np.zeros(1, dtype=np.int64)
         self.feed = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.order = torch.arange(self.size, device=device)
 
     def place(self, row: int, keys: Keys, source: Callable[[], Keys]) -> None:
         """Gives a free row to a sequence that sees ``keys``; ``source`` tells them anew."""
         count = len(keys.slots)
         require(count < self.capacity, f"{count} keys in rows of {self.capacity}")
         start = row * self.capacity
-        self._slots[start : start + count] = torch.from_numpy(keys.slots.astype(np.int32)).to(
-            self.pool.device, non_blocking=True
-        )
-        positions = np.empty(self.capacity, dtype=np.int64)
+        slots = torch.from_numpy(keys.slots.astype(np.int32))
+        self._slots[start : start + count].copy_(slots, non_blocking=True)
+        positions = self._positions[row]
         positions[:count] = keys.positions
         self.rows[row] = Row(list(keys.runs), positions, count, source)
         self._stale = True
@@ -201,12 +206,19 @@ class DecodeTables:
             lists.append(KeyList(np.empty(0, dtype=np.int64), runs))
             tasks.append(Task(number, number, np.array([[0, end]])))
         self._upload(order, cut(lists, np.array(order) * self.capacity, tasks, self._sizes()))
+        self._turn(deltas)
+        self._stale = False
+
+    def _turn(self, deltas: Ints) -> None:
+        """Angles of ``deltas``, where they are not those of the last time."""
+        if np.array_equal(deltas, self._deltas):
+            return
+        self._deltas = deltas
         self.turned = bool(deltas.any())
         for kind, known in self._angles.items():
             fresh = self.turns.turns(-deltas, kind)
             known.cos[: len(deltas)] = fresh.cos
             known.sin[: len(deltas)] = fresh.sin
-        self._stale = False
 
     def _upload(self, order: Sequence[int], made: Cut) -> None:
         count = len(made.items)
@@ -217,8 +229,7 @@ class DecodeTables:
         items[:count, 0] = np.array(order)[made.items[:, 0]]
         parts = np.zeros((self.size, 3), dtype=np.int32)
         parts[order] = made.parts
-        device = self.pool.device
-        self._items[: self.items] = torch.from_numpy(items).to(device, non_blocking=True)
+        self._items[: self.items].copy_(torch.from_numpy(items), non_blocking=True)
         self._parts.copy_(torch.from_numpy(parts), non_blocking=True)
 
     def _sizes(self) -> Sizes:
