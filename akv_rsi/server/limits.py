@@ -22,6 +22,7 @@ class ServerConfig:
     max_in_work: int = 256
     answer_tokens: int = 512
     kept_sessions: int = 1024
+    kept_session_tokens: int = 1 << 20
     kept_answers: int = 16_384
     ephemeral_tags: bool = False
     drain_seconds: int = 30

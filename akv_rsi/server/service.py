@@ -41,7 +41,7 @@ class Service:
         self.tenants = tenants
         self.runner = Runner(engine)
         self.jobs = Jobs(template, engine.positions, engine.vocabulary, config, tenants, planner)
-        self.sessions = Sessions(config.kept_sessions)
+        self.sessions = Sessions(config.kept_sessions, config.kept_session_tokens)
         self.gate = Gate(tenants, config.max_in_work)
         self._template = template
         self.metrics = Metrics(lambda: self.runner.stats, self._gauges())

@@ -33,23 +33,39 @@ class Session:
 
 
 class Sessions:
-    """The latest sessions, the least recently used one going first."""
+    """The latest sessions, the least recently used going first: in number, and in all their tokens.
 
-    def __init__(self, capacity: int) -> None:
+    The latest one is kept, however long it is.
+    """
+
+    def __init__(self, capacity: int, tokens: int) -> None:
         self._capacity = capacity
+        self._most = tokens
+        self._tokens = 0
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
     def put(self, name: str, session: Session) -> None:
         """Records a request."""
+        if name in self._sessions:
+            self._drop(name)
         self._sessions[name] = session
-        self._sessions.move_to_end(name)
-        while len(self._sessions) > self._capacity:
-            self._sessions.popitem(last=False)
+        self._tokens += _length(session)
+        while len(self._sessions) > self._capacity or (
+            self._tokens > self._most and len(self._sessions) > 1
+        ):
+            self._drop(next(iter(self._sessions)))
 
     def get(self, name: str, tenant: str) -> Session | None:
         """The session, if it is that tenant's."""
         found = self._sessions.get(name)
         return found if found is not None and found.tenant == tenant else None
+
+    def _drop(self, name: str) -> None:
+        self._tokens -= _length(self._sessions.pop(name))
+
+
+def _length(session: Session) -> int:
+    return len(session.prompt.rendered.tokens)
 
 
 def session_id(tenant: str, prompt: Prompt) -> str:

@@ -4,8 +4,9 @@
 
 Each client is an agent: it resends its growing conversation with its cumulative ops. The pool holds
 a part of the working set. Some clients vanish in mid-stream, the server is killed (-9) half-way and
-started again, and clients resend; the seconds are those it is up. At the end nothing is in work and
-the pool's accounts balance.
+started again, and clients resend; the seconds are those it is up. Then nothing is in work, the
+pool's accounts balance, and some of the answers are asked for once more, where nothing that is
+cached can be used: they must come out the same.
 Prints one JSON object; exits with 1 when an answer was wrong.
 """
 
@@ -27,6 +28,7 @@ from typing import Any
 import httpx2
 
 CALLS, CONTEXT, PAGE = 12, 160, 16
+AGAIN, OF = 100, 20  # every 20th answer is asked for again, until there are 100
 WORDS = "ready saved pending finished error needs repaired accepted closed not next note".split()
 
 
@@ -41,6 +43,7 @@ class Load:
         self.wrong: list[str] = []
         self.ttft: list[float] = []
         self.memory: list[int] = []
+        self.kept: list[tuple[dict[str, Any], str]] = []
         self.until = float("inf")
         self.server = self.start()
 
@@ -81,6 +84,12 @@ class Load:
             answer = await self.ask(client, rng, body)
             if answer is None:
                 return
+            self.seen["answered"] += 1
+            # What was answered before the kill is not known to have been said as it was sampled.
+            if self.until < float("inf") and self.seen["answered"] % OF == 0:
+                self.kept.append(
+                    ({**body, "messages": [*messages], "drop_message": {**drops}}, answer)
+                )
             messages.append({"role": "assistant", "content": answer})
             messages.append({"role": "tool", "content": " ".join(rng.choices(WORDS, k=6))})
 
@@ -105,8 +114,8 @@ class Load:
         began, text, ended = time.monotonic(), "", False
         asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
         async with client.stream("POST", f"{self.url}/v1/chat/completions", json=asked) as answer:
-            self.seen[str(answer.status_code)] += 1
             if answer.status_code == 429:
+                self.seen["refused with 429"] += 1
                 raise _Busy
             if answer.status_code != 200:
                 self.wrong.append((await answer.aread()).decode()[:200])
@@ -149,6 +158,15 @@ class Load:
             self.memory.append(int(status.split("VmRSS:")[1].split()[0]) // 1024)
             await asyncio.sleep(1)
 
+    async def again(self, client: httpx2.AsyncClient) -> int:
+        """How many kept answers came out otherwise with an empty cache."""
+        different = 0
+        for body, answer in self.kept[:AGAIN]:
+            asked = {**body, "cache_salt": "again"}
+            told = await client.post(f"{self.url}/v1/chat/completions", json=asked)
+            different += told.json()["choices"][0]["message"]["content"] != answer
+        return different
+
     async def run(self) -> dict[str, Any]:
         await self.ready()
         agents = [self.agent(number) for number in range(self.clients)]
@@ -165,6 +183,9 @@ class Load:
                     break
                 await asyncio.sleep(0.2)
             deep = await client.get(f"{self.url}/health?deep=true")
+            different = await self.again(client)
+        if different:
+            self.wrong.append(f"{different} answers came out otherwise with an empty cache")
         self.server.send_signal(signal.SIGTERM)
         exit_code = self.server.wait(60)
         if deep.status_code != 200 or exit_code not in (0, -signal.SIGTERM):
@@ -182,9 +203,13 @@ class Load:
             "seconds": self.seconds,
             "pages": self.pages,
             "answers": dict(self.seen),
-            "wrong": self.wrong[:10],
+            "wrong": len(self.wrong),
+            "what": self.wrong[:10],
+            "asked_again": min(AGAIN, len(self.kept)),
+            "different": different,
+            "accounts": deep.json(),
             "ttft_p50_p95": [round(ttft[int(len(ttft) * q)], 3) for q in (0.5, 0.95)],
-            "rss_mib": [self.memory[len(self.memory) // 4], self.memory[-1]] if self.memory else [],
+            "rss_mib": self.memory[:: max(1, len(self.memory) // 8)],
             "engine": {n: float(gauges[f"akv_engine_{n}_total"]) for n in names},
         }
 
