@@ -33,12 +33,12 @@ def proxy(
         drain_seconds: How long a shutdown waits for answers in work.
         json: Print where it listens as JSON, once it does.
     """
-    from akv_rsi.server.launch import open_proxy, run
+    from akv_rsi.server.launch import bound, open_proxy, run
 
     if not upstream.startswith(("http://", "https://")):
         raise ConfigError(f"{upstream!r} is no address: write http://HOST:PORT")
     spec = policy_named(policy, oracle=False)
     base = upstream.rstrip("/").removesuffix("/v1")
-    app = open_proxy(spec, base, model, reliable_span)
     told = listening("passing on", {"upstream": base, "policy": policy}, json)
-    run(app, host, port, drain_seconds, told)
+    with bound(host, port) as listener:
+        run(open_proxy(spec, base, model, reliable_span), listener, drain_seconds, told)

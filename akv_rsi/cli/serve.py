@@ -8,6 +8,7 @@ from pathlib import Path
 from akv_rsi.cli.names import policy_named
 from akv_rsi.cli.output import listening
 from akv_rsi.config import EngineConfig
+from akv_rsi.errors import ConfigError
 from akv_rsi.policies.executor import Limits
 from akv_rsi.server.limits import ServerConfig
 from akv_rsi.server.tenants import Tenants
@@ -56,8 +57,10 @@ def serve(
         json: Print where it listens as JSON, once it does.
     """
     from akv_rsi.server.app import build_app
-    from akv_rsi.server.launch import open_service, run
+    from akv_rsi.server.launch import bound, open_service, run
 
+    if policy_seconds <= 0:
+        raise ConfigError(f"policy_seconds is {policy_seconds:g}: it must be above 0")
     engine = EngineConfig(pages=pages, page_size=page_size, threads=threads)
     config = replace(
         ServerConfig(),
@@ -70,6 +73,7 @@ def serve(
     tenants = Tenants.load(api_keys) if api_keys is not None else Tenants()
     spec = policy_named(policy, oracle=False) if policy is not None else None
     limits = replace(Limits(), seconds=policy_seconds)
-    service = open_service(model, engine, config, tenants, spec, limits)
     told = listening("serving", {"model": model, "policy": policy}, json)
-    run(build_app(service), host, port, drain_seconds, told)
+    with bound(host, port) as listener:
+        service = open_service(model, engine, config, tenants, spec, limits)
+        run(build_app(service), listener, drain_seconds, told)

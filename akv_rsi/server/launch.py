@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from starlette.types import ASGIApp
 
@@ -62,17 +63,28 @@ def open_proxy(policy: PolicySpec, upstream: str, model: str | None, span: int) 
     return build_proxy(upstream, OpsWriter(policy, span, template), ServerConfig().max_body)
 
 
-def run(
-    app: ASGIApp, address: str, port: int, drain_seconds: int, tell: Callable[[str], None]
-) -> None:
-    """Serves ``app`` until a signal ends it; ``tell`` gets its URL once it takes connections.
+@contextmanager
+def bound(address: str, port: int) -> Iterator[socket.socket]:
+    """A socket that has ``port`` (0: a free one) and does not listen yet.
 
-    `ConfigError` when the port cannot be had.
+    So a port that cannot be had is known before weights are loaded: `ConfigError`.
     """
-    try:
-        listener = socket.create_server((address, port), backlog=BACKLOG)
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {address}:{port}: {error.strerror}") from error
-    with listener:
-        tell(f"http://{address}:{listener.getsockname()[1]}/v1")
-        host(app, drain_seconds).run([listener])
+    if not 0 <= port < 1 << 16:
+        raise ConfigError(f"port {port} does not exist: use 1 to 65535, or 0 for a free one")
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((address, port))
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {address}:{port}: {error.strerror}") from error
+        yield listener
+
+
+def run(
+    app: ASGIApp, listener: socket.socket, drain_seconds: int, tell: Callable[[str], None]
+) -> None:
+    """Serves ``app`` until a signal ends it; ``tell`` gets its URL once it takes connections."""
+    listener.listen(BACKLOG)
+    address, port = listener.getsockname()[:2]
+    tell(f"http://{f'[{address}]' if ':' in address else address}:{port}/v1")
+    host(app, drain_seconds).run([listener])

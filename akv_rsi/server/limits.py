@@ -27,6 +27,12 @@ class ServerConfig:
     ephemeral_tags: bool = False
     drain_seconds: int = 30
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            least = 0 if field.name == "drain_seconds" else 1
+            if field.name != "ephemeral_tags" and (value := getattr(self, field.name)) < least:
+                raise ConfigError(f"{field.name} is {value}: it must be at least {least}")
+
 
 @dataclass(frozen=True, slots=True)
 class TenantLimits:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from akv_rsi.server.refusal import Refusal
 
 
 class Tenants:
-    """Who may ask. Without a key file everyone may, as the one tenant ``""``."""
+    """Who may ask. Without a key file everyone may, as tenant ``""``, which has all places."""
 
     def __init__(
         self,
@@ -69,7 +70,8 @@ class Tenants:
 
     def limits(self, tenant: str) -> TenantLimits:
         """What a tenant may do."""
-        return self._limits.get(tenant, TenantLimits())
+        everyone = TenantLimits(max_in_work=sys.maxsize) if self._keys is None else TenantLimits()
+        return self._limits.get(tenant, everyone)
 
 
 class Gate:

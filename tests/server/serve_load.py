@@ -102,7 +102,7 @@ class Load:
             try:
                 return await self.stream(client, body, vanishes)
             except httpx2.TransportError:
-                self.seen["resent"] += 1
+                self.seen["broken off, or no server"] += 1
                 await asyncio.sleep(0.5)
             except _Busy:
                 await asyncio.sleep(rng.uniform(0.2, 1.0))

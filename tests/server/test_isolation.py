@@ -133,6 +133,15 @@ def test_places_are_counted_per_tenant_and_in_all() -> None:
     assert gate.inside == 0
 
 
+def test_without_keys_only_the_server_s_places_count() -> None:
+    gate = Gate(Tenants(), most=100)
+    held = [gate.entered("") for _ in range(100)]
+    for place in held:
+        place.__enter__()
+    with pytest.raises(Refusal, match="full"), gate.entered(""):
+        pass
+
+
 def test_a_full_server_says_429_and_when_to_come_back() -> None:
     with serving(service(ServerConfig(max_in_work=1))) as served:
         slow = served.client().chat.completions.create(
