@@ -17,14 +17,8 @@ from akv_rsi.search.journal import Journal, Outcome
 from akv_rsi.search.ledger import Ledger, Spend
 from akv_rsi.search.propose import Brief, Proposer
 from akv_rsi.search.race import Heat, Race, Runner
-from akv_rsi.search.screen import (
-    PASSED_OVER,
-    SAFE,
-    Interest,
-    Screen,
-    Screened,
-    tunables,
-)
+from akv_rsi.search.ranking import by_promise, cheapest_safe, distinct, pick
+from akv_rsi.search.screen import Interest, Screen, Screened, tunables
 from akv_rsi.search.tune import Trial
 from akv_rsi.tasks.episode import Episode
 
@@ -180,12 +174,13 @@ class Arm:
         outcome += self._screen(self._retunes(left, rng), self._interest())
         # A few given structures are tuned as thoroughly as many drawn ones.
         tuned = TUNED * (3 if self.overdraw == 1 else 1) * ("screen" in self._config.tuning)
-        for screened in self._by_promise(outcome)[: 2 * count]:
+        for screened in by_promise(outcome, self._config.target)[: 2 * count]:
             trials = self._trials(screened.candidate.structure)
             outcome += self.screen.tune(
                 screened, trials, self._interest(), self._config.seed, tuned
             )
-        return [_row(screened) for screened in self._pick(outcome, count)]
+        picked = pick(outcome, self._config.target, count)
+        return [_row(screened) for screened in picked]
 
     def _screen(self, drafts: Sequence[Candidate], interest: Interest) -> list[Screened]:
         found = []
@@ -197,46 +192,19 @@ class Arm:
 
     def _pruned(self, found: Sequence[Screened]) -> list[Screened]:
         """The cheapest of the safe without what it does not need: that leaves room for more."""
-        safe = [s for s in found if s.safety >= SAFE and s.fingerprint != self.screen.idle]
-        if not self._combines or not safe:
-            return []
-        cheapest = min(safe, key=lambda s: (s.ratio, s.candidate.id))
-        shorter = self.screen.prune(cheapest.candidate)
+        safe = cheapest_safe(found, self.screen.idle) if self._combines else []
+        shorter = self.screen.prune(safe[0].candidate) if safe else None
         return [] if shorter is None else self._screen([shorter], self._interest())
-
-    def _by_promise(self, outcome: Sequence[Screened]) -> list[Screened]:
-        """Those that can be run, or could with other numbers; the most promising first."""
-        usable = [screened for screened in outcome if screened.fingerprint]
-        return sorted(usable, key=self._rank, reverse=True)
-
-    def _rank(self, screened: Screened) -> tuple[float, float, str]:
-        """Of equals, who keeps more comes first: less can be missing on other tasks."""
-        target = self._config.target
-        return (screened.promise(target), min(screened.ratio, target), screened.candidate.id)
-
-    def _pick(self, outcome: Sequence[Screened], count: int) -> list[Screened]:
-        """``outcome`` with the fate of those that are not run although they could be."""
-        outcome = list({screened.candidate.id: screened for screened in outcome}.values())
-        fit = [screened for screened in self._by_promise(outcome) if not screened.fate]
-        picked: dict[str, Screened] = {}
-        seen: set[str] = set()
-        for screened in fit:
-            if screened.candidate.structure not in picked and screened.fingerprint not in seen:
-                picked[screened.candidate.structure] = screened
-                seen.add(screened.fingerprint)
-        chosen = list(picked.values())[:count]
-        return [
-            replace(s, fate=PASSED_OVER) if not s.fate and s not in chosen else s for s in outcome
-        ]
 
     def _interest(self, so_far: Sequence[Screened] = ()) -> Interest:
         """After ``so_far`` the floor is the promise of the last that would still be bred from.
 
         The policies of a list are all run, so they have none.
         """
-        ranked, floor = self._by_promise(so_far), -math.inf
+        target, floor = self._config.target, -math.inf
+        ranked = by_promise(so_far, target)
         if self.overdraw > 1 and len(ranked) >= PROMISING:
-            floor = ranked[PROMISING - 1].promise(self._config.target)
+            floor = ranked[PROMISING - 1].promise(target)
         return Interest(self._known, floor, self._combines)
 
     def _brief(self, outcome: Sequence[Screened], rng: Random) -> Brief:
@@ -248,9 +216,8 @@ class Arm:
         rules that lose nothing add up.
         """
         so_far = [*self.screened, *outcome]
-        ranked = _distinct(self._by_promise(so_far))
-        safe = [s for s in ranked if s.safety >= SAFE and s.fingerprint != self.screen.idle]
-        safe.sort(key=lambda s: (s.ratio, s.candidate.id))
+        ranked = distinct(by_promise(so_far, self._config.target))
+        safe = cheapest_safe(ranked, self.screen.idle)
         best = ranked[:PROMISING] * max(1, len(safe[:STOCK]) // PROMISING)
         return Brief(
             self.archive,
@@ -276,18 +243,8 @@ class Arm:
         trials = {s.candidate.id: s.trial(self._config.target) for s in same}
         for identity in trials:
             if runner := self.race.runners.get(identity):
-                trials[identity] = self._trial(runner) or trials[identity]
+                trials[identity] = runner.trial(self._config.target) or trials[identity]
         return list(trials.values())
-
-    def _trial(self, runner: Runner) -> Trial | None:
-        values = runner.candidate.values
-        if runner.flawed:
-            return Trial(values)
-        if not runner.scores:
-            return None
-        last = runner.scores[-1]
-        excess = last.cost_ratio.estimate - self._config.target
-        return Trial(values, last.accuracy.estimate, excess)
 
     def _absorb(self, rows: Sequence[dict[str, object]]) -> list[Heat]:
         heats = []
@@ -301,16 +258,6 @@ class Arm:
             if self._afford(heat):
                 heats.append(heat)
         return heats
-
-
-def _distinct(screened: Sequence[Screened]) -> list[Screened]:
-    """The screened in order, but of those that decide alike only one, the shortest."""
-    shortest: dict[str, Screened] = {}
-    for one in screened:
-        known = shortest.setdefault(one.fingerprint, one)
-        if len(one.candidate.spec.source) < len(known.candidate.spec.source):
-            shortest[one.fingerprint] = one
-    return list(shortest.values())
 
 
 def _row(screened: Screened) -> dict[str, object]:

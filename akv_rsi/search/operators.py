@@ -1,4 +1,4 @@
-"""How one policy is made from others: mutate, cross, simplify, on the source of any policy.
+"""How one policy is made from another: mutate and simplify, on the source of any policy.
 
 An operator draws one of the edits that apply to its parent and returns the child's source, or None
 when none applied. Inserted parts come from the grammar, so a child is well typed if its parent is.
@@ -6,8 +6,7 @@ when none applied. Inserted parts come from the grammar, so a child is well type
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 
 import libcst as cst
@@ -25,7 +24,6 @@ from akv_rsi.search.grammar import (
     tool_test,
 )
 
-MOST_RULES = 12  # in a policy that was put together: more are read by nobody
 Edit = Callable[[cst.Module, Grammar, Random], cst.Module | None]
 
 
@@ -37,22 +35,6 @@ def mutate(source: str, grammar: Grammar, rng: Random) -> str | None:
 def simplify(source: str, grammar: Grammar, rng: Random) -> str | None:
     """One condition, rule or refresh less."""
     return _first(source, grammar, rng, _SIMPLIFICATIONS)
-
-
-def cross(source: str, donor: str, rng: Random) -> str | None:
-    """``source`` with some rules of ``donor`` at its end, and the constants those use."""
-    giver = edit.parse(donor)
-    given = _given(giver)
-    chosen = [site for site in given if rng.random() < 0.5] or (
-        [rng.choice(given)] if given else []
-    )
-    return _with_rules(source, [(giver, chosen)])
-
-
-def join(source: str, donors: Sequence[str]) -> str | None:
-    """``source`` with every rule of ``donors`` that it lacks."""
-    givers = [edit.parse(donor) for donor in donors]
-    return _with_rules(source, [(giver, _given(giver)) for giver in givers])
 
 
 def count_rules(source: str) -> int:
@@ -79,50 +61,6 @@ def refresh_notes(source: str, grammar: Grammar, rng: Random) -> str | None:
     if all(edit.refreshes(site.rule) for site in edit.sites(edit.parse(source))):
         return None
     return _first(source, grammar, rng, ((1, _add_refresh),))
-
-
-def _given(giver: cst.Module) -> list[edit.Site]:
-    """The rules that can be handed on."""
-    return [site for site in edit.sites(giver) if _is_closed(site, giver)]
-
-
-def _with_rules(source: str, parts: Sequence[tuple[cst.Module, list[edit.Site]]]) -> str | None:
-    """The source with rules of other modules at its end, those it has in other numbers left out."""
-    child = edit.parse(source)
-    homes = edit.sites(child)
-    if not homes:
-        return None
-    known = {_shape(child.code_for_node(home.rule)) for home in homes}
-    for giver, sites in parts:
-        for site in sites:
-            if len(known) < MOST_RULES:
-                child = _with_rule(child, giver, site, known) or child
-    code = edit.tidy(child).code
-    return None if code == source else code
-
-
-def _with_rule(
-    module: cst.Module, giver: cst.Module, site: edit.Site, known: set[str]
-) -> cst.Module | None:
-    """The module with one rule of another, whose shape is ``known`` then; None when it was."""
-    home, taken = edit.sites(module)[-1], Names(taken_names(module))
-    declared, mapping = [], {site.seg: home.seg, site.ctx: home.ctx}
-    for name, line in edit.tunables(giver).items():
-        if name in edit.names(site.rule):
-            mapping[name] = taken.fresh(name)
-            declared.append(_redeclared(giver, line, mapping[name]))
-    rule = edit.renamed(site.rule, mapping)
-    text = giver.code_for_node(rule.with_changes(leading_lines=[])).strip("\n")
-    if _shape(text) in known:
-        return None
-    known.add(_shape(text))
-    child = edit.append_rule(module, text)
-    return child and edit.declare(child, declared)
-
-
-def _shape(rule: str) -> str:
-    """The text of a rule without its layout and the numbers of its constants' names."""
-    return re.sub(r"(?<=[A-Z])_\d+\b|\s", "", rule)
 
 
 def _first(
@@ -304,22 +242,6 @@ def _toggle_reposition(module: cst.Module, grammar: Grammar, rng: Random) -> cst
     text = render_reposition(grammar.reposition(rng), names, edit.context_name(policy))
     child = edit.append_statement(module, "\n".join(text))
     return child and edit.declare(child, [n.declare(name) for name, n in names.declared.items()])
-
-
-def _is_closed(site: edit.Site, module: cst.Module) -> bool:
-    """Whether a rule uses only what can be taken along: its variables, constants and the DSL."""
-    own = {target for loop in edit.refreshes(site.rule) for target in edit.names(loop.target)}
-    known = {site.seg, site.ctx, "len", "min", "max", "any", "all", "True", "False", "None"}
-    return edit.names(site.rule) <= known | own | set(edit.DSL_NAMES) | set(edit.tunables(module))
-
-
-def _redeclared(module: cst.Module, line: cst.SimpleStatementLine, name: str) -> str:
-    """The declaration of a tunable under another name."""
-    call = cst.ensure_type(cst.ensure_type(line.body[0], cst.Assign).value, cst.Call)
-    rest = [
-        module.code_for_node(arg.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for arg in call.args
-    ]
-    return f'{name} = tunable("{name.lower()}", {", ".join(rest[1:])})'
 
 
 _MUTATIONS: tuple[tuple[int, Edit], ...] = (

@@ -11,11 +11,12 @@ from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.policies.tunables import redeclare, tunables_of
 from akv_rsi.search.archive import Archive
 from akv_rsi.search.candidate import Candidate
+from akv_rsi.search.combine import cross, join
 from akv_rsi.search.cure import economise, heed, protect
 from akv_rsi.search.findings import Critique
 from akv_rsi.search.grammar import Grammar, render
 from akv_rsi.search.journal import Journal
-from akv_rsi.search.operators import cross, join, mutate, simplify
+from akv_rsi.search.operators import mutate, simplify
 from akv_rsi.search.playbook import Playbook
 
 

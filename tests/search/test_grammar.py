@@ -12,8 +12,9 @@ from akv_rsi.policies import library
 from akv_rsi.policies.lint import lint
 from akv_rsi.policies.tunables import tunables_of
 from akv_rsi.search import edit
+from akv_rsi.search.combine import cross
 from akv_rsi.search.grammar import Grammar, Number, Vocabulary, render
-from akv_rsi.search.operators import cross, mutate, simplify
+from akv_rsi.search.operators import mutate, simplify
 from akv_rsi.types import Segment, Trajectory
 
 WORDS = Vocabulary(
