@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
 from akv_rsi.policies.spec import PolicySpec
-from akv_rsi.policies.tunables import redeclare, tunables_of
+from akv_rsi.policies.tunables import redeclare
 from akv_rsi.search.archive import Archive
 from akv_rsi.search.candidate import Candidate
 from akv_rsi.search.combine import cross, join
@@ -108,14 +108,7 @@ class ListProposer(Alone):
 
 
 # How often each operator is used. Best-of-N draws from the same grammar and never looks back.
-EVOLVE: Mapping[str, int] = {
-    "new": 3,
-    "mutate": 5,
-    "cross": 3,
-    "join": 5,
-    "nudge": 3,
-    "simplify": 1,
-}
+EVOLVE: Mapping[str, int] = {"new": 3, "mutate": 5, "cross": 3, "join": 5, "simplify": 1}
 BEST_OF_N: Mapping[str, int] = {"new": 1}
 # Safe policies that are joined to one of the cheapest of them.
 CHEAPEST, JOINED = 10, 3
@@ -159,8 +152,6 @@ class GrammarProposer(Alone):
             first, *others = rng.choice(brief.safe[:CHEAPEST]), *rng.choices(brief.safe, k=JOINED)
             joined = join(first.spec.source, [_settled(other) for other in others])
             return _child(joined, operator, (first, *others))
-        if operator == "nudge" and brief.safe:
-            return nudged(rng.choice(brief.safe[:CHEAPEST]), rng)
         parents = [] if operator == "new" else brief.parents(2)
         if not parents:
             source = render(self.grammar.program(rng))
@@ -197,18 +188,6 @@ class GrammarProposer(Alone):
         if candidate.lesson:
             self.playbook.add(candidate.lesson, candidate.id)
             self.playbook.tell(candidate.lesson, gain)
-
-
-def nudged(parent: Candidate, rng: Random) -> Candidate | None:
-    """The parent with one number at a limit of its range, or halfway there; None without any."""
-    declared = tunables_of(parent.spec.source)
-    if not declared:
-        return None
-    chosen, values = rng.choice(declared), parent.values
-    value = values.get(chosen.name, chosen.default)
-    moved = value + (rng.choice((chosen.low, chosen.high)) - value) * rng.choice((0.5, 1))
-    values[chosen.name] = round(moved) if chosen.integer else moved
-    return replace(parent.with_values(values), operator="nudge", parents=(parent.id,))
 
 
 def _settled(donor: Candidate) -> str:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from akv_rsi.policies import library
 from akv_rsi.policies.spec import PolicySpec
-from akv_rsi.policies.tunables import redeclare, tunables_of
 from akv_rsi.search.bandit import Bandit
 from akv_rsi.search.choice import keep_everything
 from akv_rsi.search.config import BASELINES, SAMPLES, SEARCH, SearchConfig
-from akv_rsi.search.grammar import AGE, Grammar, Vocabulary, render
+from akv_rsi.search.grammar import Grammar, Vocabulary, render
 from akv_rsi.search.journal import Journal, Outcome
 from akv_rsi.search.ledger import Spend
 from akv_rsi.search.playbook import Playbook
@@ -49,8 +48,7 @@ class Team:
         specs = [library.spec(name) for name in library.names() if name != keep.name]
         programs = [spec for spec in specs if spec.kind == "program"]
         atoms = [
-            PolicySpec("grammar", source=source, trusted=True)
-            for source in _mild_and_harsh(render(atom) for atom in grammar.atoms())
+            PolicySpec("grammar", source=render(atom), trusted=True) for atom in grammar.atoms()
         ]
         before = self._inherited()
         seeds = [*before.get("policies", ()), *programs, *atoms]
@@ -95,10 +93,3 @@ class Team:
         proposer = LLMProposer(exchange, offline, self.playbook, screen.problem, about)
         self.bandit = proposer.bandit
         return proposer
-
-
-def _mild_and_harsh(atoms: Iterable[str]) -> list[str]:
-    """Each atom, and those that wait for an age once more without waiting."""
-    atoms = list(atoms)
-    aged = [atom for atom in atoms if any(t.name == AGE.stem for t in tunables_of(atom))]
-    return [*atoms, *(redeclare(atom, {AGE.stem: int(AGE.low)}) for atom in aged)]
