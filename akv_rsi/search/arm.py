@@ -243,7 +243,7 @@ class Arm:
         trials = {s.candidate.id: s.trial(self._config.target) for s in same}
         for identity in trials:
             if runner := self.race.runners.get(identity):
-                trials[identity] = runner.trial(self._config.target) or trials[identity]
+                trials[identity] = _trial(runner, self._config.target) or trials[identity]
         return list(trials.values())
 
     def _absorb(self, rows: Sequence[dict[str, object]]) -> list[Heat]:
@@ -258,6 +258,17 @@ class Arm:
             if self._afford(heat):
                 heats.append(heat)
         return heats
+
+
+def _trial(runner: Runner, budget: float) -> Trial | None:
+    """What the tuner learns from a run; None before its first score."""
+    values = runner.candidate.values
+    if runner.flawed:
+        return Trial(values)
+    if not runner.scores:
+        return None
+    last = runner.scores[-1]
+    return Trial(values, last.accuracy.estimate, last.cost_ratio.estimate - budget)
 
 
 def _row(screened: Screened) -> dict[str, object]:

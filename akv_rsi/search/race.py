@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from akv_rsi.search.accept import Gate, Judgement
 from akv_rsi.search.candidate import Candidate, Score, flaw, score
-from akv_rsi.search.tune import Trial
 from akv_rsi.tasks.cost import PriceModel
 from akv_rsi.tasks.episode import Episode
 
@@ -38,16 +37,6 @@ class Runner:
     def rung(self) -> int:
         """How many rungs it has reached."""
         return len(self.scores)
-
-    def trial(self, budget: float) -> Trial | None:
-        """What the tuner learns from it; None before its first score."""
-        values = self.candidate.values
-        if self.flawed:
-            return Trial(values)
-        if not self.scores:
-            return None
-        last = self.scores[-1]
-        return Trial(values, last.accuracy.estimate, last.cost_ratio.estimate - budget)
 
 
 @dataclass(frozen=True, slots=True)
