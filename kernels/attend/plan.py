@@ -164,7 +164,7 @@ def balanced(keys: int, heads: int, processors: int, block_rows: int) -> Sizes:
 # Items per processor; keys an item is rounded to, and has at least and at most: see README.md for
 # the measurement.
 WAVES = 2
-GRAIN, SHORTEST, LONGEST = 128, 256, 4096
+GRAIN, SHORTEST, LONGEST = 128, 128, 4096
 
 
 def _pieces(begin: int, end: int, sizes: Sizes) -> list[tuple[int, int]]:

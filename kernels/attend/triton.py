@@ -218,7 +218,9 @@ def best_launch(query: Tensor, store: Store, plan: Plan) -> Launch:
         return Launch(16 if row_bytes > 512 else 32, 4, 2)
     if packed_rows(query, store, plan) > 16:
         return Launch(64, 4, 5)
-    return Launch(128, 4, 3) if len(plan.items) <= FEW else Launch(64, 2, 2)
+    if len(plan.items) <= FEW:
+        return Launch(128, 4, 3)
+    return Launch(64, 2, 4 if store.keys.dtype in QUANTISED else 2)
 
 
 def strides(store: Store) -> tuple[int, ...]:
