@@ -7,12 +7,20 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from serving import Served
+from serving import Served, turns
 
+from akv_rsi.policies.executor import Limits
+from akv_rsi.policies.open import read_policy
+from akv_rsi.server.planner import Planner
+from akv_rsi.server.segments import segments
+from akv_rsi.server.service import Service
 from akv_rsi.server.tenants import Tenants
+from akv_rsi.server.wire import ChatRequest
+from akv_rsi.types import Drop, Op, Refresh, Repos
 
 PAGE = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
 
@@ -47,3 +55,30 @@ def test_the_key_file_example_is_read(tmp_path: Path) -> None:
     tenants = Tenants.load(file)
     assert tenants.of("Bearer foo") == "ada"
     assert tenants.limits("ada").max_in_work == 8
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["with marks", "without marks"])
+def test_the_tree_drops_what_is_marked_else_what_is_old(
+    idle: Service, tmp_path: Path, marked: bool
+) -> None:
+    file = tmp_path / "tree.py"
+    file.write_text(blocks("python")[1])
+    messages = turns(5)
+    if marked:
+        for message in messages[3::2]:
+            message["content"] = (
+                f"<ephemeral_observation>{message['content']}</ephemeral_observation>"
+            )
+    prompt = idle.jobs.chat(ChatRequest.model_validate({"messages": messages}), "").prompt
+
+    def groups(span: int) -> list[list[type[Op]]]:
+        planner = Planner(replace(read_policy(file), tunables=(("keep", 2),)), span, Limits())
+        plan = planner.plan("s", segments(prompt))
+        planner.close()
+        return [[type(op) for op in group] for group in plan.groups]
+
+    assert groups(1000) == [[]] * 6
+    # Marks go as soon as they are of an earlier turn; what has none stays two turns.
+    assert groups(20)[2:] == (
+        [[Drop, Repos, Refresh]] * 4 if marked else [[], *[[Drop, Repos, Refresh]] * 3]
+    )
