@@ -186,6 +186,16 @@ def by_row(mixed: Tensor, count: int) -> Tensor:
     return mixed.view(heads, count, -1, dim).transpose(0, 1).reshape(count, -1, dim)
 
 
+def multiply_by_rows(few: Tensor, many: Tensor) -> Tensor:
+    """``few @ many^T`` of ``[n, rows, dim]``, where ``many`` has many more rows.
+
+    Other than in single precision, a transposed right-hand side is copied before it is multiplied.
+    """
+    if few.dtype == torch.float32:
+        return torch.bmm(few, many.transpose(1, 2))
+    return torch.bmm(many, few.transpose(1, 2)).transpose(1, 2).contiguous()
+
+
 def weigh(scores: Tensor, bias: Tensor | None, sinks: Tensor | None, call: LayerCall) -> Tensor:
     """Probabilities from scores ``[..., keys]``, which are overwritten.
 

@@ -128,12 +128,18 @@ class Batch:
             self._copied = self._copied or Copies(self._copies)
             self._copied.make(self.pool, self.rotary, call)
         query = (query.transpose(0, 1) * call.scale).contiguous()
+        if not self.segments and len(self.groups) == 1:
+            return self._attend_group(self.groups[0][0], query, key, value, call)
         out = query.new_empty(*query.shape[:2], value.shape[-1])
         for group, rows in self.groups:
-            assert isinstance(group, DenseGroup)
-            out[rows] = group.attend(
-                query[rows], key[:, rows], value[:, rows], self.pool, self.rotary, call
-            )
+            inside = query[rows], key[:, rows], value[:, rows]
+            out[rows] = self._attend_group(group, *inside, call)
         for segment in self.segments:
             segment.attend(query, out, self.pool, self.rotary, call)
         return out
+
+    def _attend_group(
+        self, group: Group, query: Tensor, key: Tensor, value: Tensor, call: LayerCall
+    ) -> Tensor:
+        assert isinstance(group, DenseGroup)
+        return group.attend(query, key, value, self.pool, self.rotary, call)

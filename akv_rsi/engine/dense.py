@@ -14,16 +14,59 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from akv_rsi.engine.attention import Gathered, LayerCall, weigh
+from akv_rsi.engine.attention import Gathered, LayerCall, multiply_by_rows, weigh
 from akv_rsi.engine.pool import NULL_SLOT, Ints, PagePool
 from akv_rsi.engine.rotary import Angles, Rotary
 from akv_rsi.engine.view import DeltaRun, Keys
 
+# Steps after which a group's values are turned on their side: they pay for it in about as many.
+PATIENCE = 8
+
+
+class _Layer:
+    """One layer's keys ``[kv heads, members, capacity, key dim]``, and values alike.
+
+    Values `lay` sideways are ``[kv heads, members, value dim, capacity]``: in single precision what
+    few queries read of them is summed up 1.6 times as fast.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self.keys, self._values = keys, values
+        self._flat_keys, self._flat_values = keys.flatten(1, 2), values.flatten(1, 2)
+        self._sideways = False
+
+    def lay(self) -> None:
+        """Turns the values on their side, once."""
+        if not self._sideways:
+            self._values, self._sideways = self._values.transpose(2, 3).contiguous(), True
+
+    def append(self, rows: Tensor, places: Tensor, key: Tensor, value: Tensor) -> None:
+        """``key`` and ``value`` ``[kv heads, n, dim]`` for ``places`` of the members ``rows``."""
+        columns = rows * self.keys.shape[2] + places
+        self._flat_keys.index_copy_(1, columns, key)
+        if self._sideways:
+            self._values[:, rows, :, places] = value.transpose(0, 1)
+        else:
+            self._flat_values.index_copy_(1, columns, value)
+
+    def values(self, number: int, length: int) -> Tensor:
+        """``[kv heads, length, value dim]`` of one member."""
+        values = self._values[:, number]
+        return values[..., :length].transpose(1, 2) if self._sideways else values[:, :length]
+
+    def mixed(self, weights: Tensor) -> Tensor:
+        """``[kv heads x members, group, value dim]`` for weights of the first values."""
+        seen = weights.shape[-1]
+        if self._sideways:
+            values = self._values[..., :seen].flatten(0, 1)
+            return torch.bmm(values, weights.transpose(1, 2)).transpose(1, 2)
+        return torch.bmm(weights, self._values[:, :, :seen].flatten(0, 1))
+
 
 class DenseGroup:
-    """Keys ``[kv heads, members, capacity, key dim]`` per layer, values alike.
+    """Copies for all layers, made at their first use.
 
-    Layers are copied at their first use: by then the pass that fills the pool has come to them.
+    By then the pass that fills the pool has come to them.
     """
 
     def __init__(self, members: Sequence[Keys], room: int) -> None:
@@ -43,10 +86,11 @@ class DenseGroup:
         self._deltas, which = np.unique(deltas, return_inverse=True)
         self._which = torch.from_numpy(which.reshape(-1))
         self._angles: dict[str, Angles] = {}
-        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
-        self._rows = self._columns = torch.arange(self.size)
+        self._layers: dict[int, _Layer] = {}
+        self._rows = self._places = torch.arange(self.size)
+        self._steps = 0
         self._queries = np.zeros(self.size, dtype=np.int64)
-        self._bias: dict[int | None, Tensor] = {}
+        self._bias: dict[int | None, Tensor | None] = {}
 
     @property
     def columns(self) -> int:
@@ -60,17 +104,18 @@ class DenseGroup:
 
     def row(self, number: int, call: LayerCall, pool: PagePool, rotary: Rotary) -> Gathered:
         """The keys and values of one member, seen where they are."""
-        keys, values = self._layer(call, pool, rotary)
+        layer = self._layer(call, pool, rotary)
         length = int(self._lengths[number])
         still = (DeltaRun(0, length, 0),)
-        return Gathered(keys[:, number, :length], values[:, number, :length], still)
+        return Gathered(layer.keys[:, number, :length], layer.values(number, length), still)
 
     def begin(self, rows: Ints, fed: Ints) -> None:
         """Takes ``fed`` ``[n, 3]``, token, position and slot, for the members in ``rows``."""
         lengths, positions = self._lengths, fed[:, 1]
         self._positions[rows, lengths[rows]] = positions
         self._rows = torch.from_numpy(rows)
-        self._columns = torch.from_numpy(rows * self.capacity + lengths[rows])
+        self._places = torch.from_numpy(lengths[rows])
+        self._steps += 1
         self._queries[rows] = positions
         lengths[rows] += 1
         self._bias.clear()
@@ -88,37 +133,37 @@ class DenseGroup:
 
         ``key`` and ``value`` ``[kv heads, rows, dim]`` are the rows' own and join the set.
         """
-        keys, values = self._layer(call, pool, rotary)
-        keys.flatten(1, 2).index_copy_(1, self._columns, key)
-        values.flatten(1, 2).index_copy_(1, self._columns, value)
+        layer = self._layer(call, pool, rotary)
+        if self._steps > PATIENCE and query.dtype == torch.float32:
+            layer.lay()
+        layer.append(self._rows, self._places, key, value)
         count, _, dim = query.shape
-        heads, seen = keys.shape[0], int(self._lengths.max())
+        heads, seen = len(key), int(self._lengths.max())
         grouped = query.view(count, heads, -1, dim).transpose(0, 1)
         if count < self.size:
             padded = grouped.new_zeros(heads, self.size, *grouped.shape[2:])
             padded[:, self._rows] = grouped
             grouped = padded
-        near = keys[:, :, :seen].flatten(0, 1)
-        scores = torch.bmm(grouped.flatten(0, 1), near.transpose(1, 2))
+        near = layer.keys[:, :, :seen].flatten(0, 1)
+        scores = multiply_by_rows(grouped.flatten(0, 1), near)
         scores = scores.view(heads, self.size, -1, seen)
         sinks = None if call.sinks is None else call.sinks.view(heads, 1, -1, 1)
         weights = weigh(scores, self._hidden(seen, call.window), sinks, call)
-        mixed = torch.bmm(weights.flatten(0, 1), values[:, :, :seen].flatten(0, 1))
-        mixed = mixed.view(heads, self.size, -1, values.shape[-1])
+        mixed = layer.mixed(weights.flatten(0, 1))
+        mixed = mixed.reshape(heads, self.size, -1, value.shape[-1])
         if count < self.size:
             mixed = mixed[:, self._rows]
-        return mixed.transpose(0, 1).reshape(count, -1, values.shape[-1])
+        return mixed.transpose(0, 1).reshape(count, -1, value.shape[-1])
 
-    def _layer(self, call: LayerCall, pool: PagePool, rotary: Rotary) -> tuple[Tensor, Tensor]:
+    def _layer(self, call: LayerCall, pool: PagePool, rotary: Rotary) -> _Layer:
         if call.layer not in self._layers:
             kv = pool.layers[call.layer]
             keys, values = kv.keys.read(self._slots), kv.values.read(self._slots)
             if call.rope is not None and self._deltas.any():
                 keys = rotary.turn(keys, self._key_angles(rotary, call.rope))
             shape = (self.size, self.capacity, -1)
-            self._layers[call.layer] = (
-                keys.view(len(keys), *shape),
-                values.view(len(values), *shape),
+            self._layers[call.layer] = _Layer(
+                keys.view(len(keys), *shape), values.view(len(values), *shape)
             )
         return self._layers[call.layer]
 
@@ -128,12 +173,15 @@ class DenseGroup:
             self._angles[kind] = Angles(cos[self._which], sin[self._which])
         return self._angles[kind]
 
-    def _hidden(self, seen: int, window: int | None) -> Tensor:
-        """``[members, 1, seen]`` of 0 and -inf."""
+    def _hidden(self, seen: int, window: int | None) -> Tensor | None:
+        """``[members, 1, seen]`` of 0 and -inf; None where nothing is hidden."""
         if window not in self._bias:
             hidden = np.arange(seen) >= self._lengths[:, None]
             if window is not None:
                 hidden |= self._queries[:, None] - self._positions[:, :seen] >= window
-            bias = torch.zeros(self.size, 1, seen)
-            self._bias[window] = bias.masked_fill_(torch.from_numpy(hidden)[:, None], -torch.inf)
+            self._bias[window] = None
+            if hidden.any():
+                bias = torch.zeros(self.size, 1, seen)
+                bias.masked_fill_(torch.from_numpy(hidden)[:, None], -torch.inf)
+                self._bias[window] = bias
         return self._bias[window]
