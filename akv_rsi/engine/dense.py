@@ -32,7 +32,6 @@ class _Layer:
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
         self.keys, self._values = keys, values
-        self._flat_keys, self._flat_values = keys.flatten(1, 2), values.flatten(1, 2)
         self._sideways = False
 
     def lay(self) -> None:
@@ -43,11 +42,11 @@ class _Layer:
     def append(self, rows: Tensor, places: Tensor, key: Tensor, value: Tensor) -> None:
         """``key`` and ``value`` ``[kv heads, n, dim]`` for ``places`` of the members ``rows``."""
         columns = rows * self.keys.shape[2] + places
-        self._flat_keys.index_copy_(1, columns, key)
+        self.keys.flatten(1, 2).index_copy_(1, columns, key)
         if self._sideways:
             self._values[:, rows, :, places] = value.transpose(0, 1)
         else:
-            self._flat_values.index_copy_(1, columns, value)
+            self._values.flatten(1, 2).index_copy_(1, columns, value)
 
     def values(self, number: int, length: int) -> Tensor:
         """``[kv heads, length, value dim]`` of one member."""

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from akv_rsi.engine import dense
 from akv_rsi.engine.engine import Engine
 from akv_rsi.engine.request import Request
 
@@ -128,6 +129,17 @@ def test_batched_with_others_cold_then_cached(name: str) -> None:
         assert done.cached == call.prompt - 1, "all is cached; one row gives the logits"
         assert done.refreshed == 0
     assert_exact(name, warm)
+
+
+@pytest.mark.parametrize("name", ["llama3", "gemma3", "gpt-oss"])
+def test_side_by_side_with_values_turned(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers of different lengths: some seats empty after the values were laid sideways."""
+    monkeypatch.setattr(dense, "PATIENCE", 1)
+    case = telling_case(name, 0)
+    calls = [Call(case.tokens, (), 30, new) for new in (3, 12, 9)]
+    calls += [Call(case.tokens[::-1], (), 31, 8), Call(case.tokens, case.history, 44, 4)]
+    forced(engine_for(name), calls)
+    assert_exact(name, calls)
 
 
 @every_model
