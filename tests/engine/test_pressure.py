@@ -102,7 +102,10 @@ DROPPED = Drop(40, ((8, 32),))
 def test_dropped_entries_go_first_once_no_restore_is_to_be_expected(
     passes: int, dropped: int, evicted: int
 ) -> None:
-    """24 tokens on pages of 4, all of them dropped: six pages; an older text is next."""
+    """PITFALLS 6: 24 tokens on pages of 4, all dropped, are six pages; an older text is next.
+
+    What stands behind them is not stranded.
+    """
     tested = engine(restore_passes=passes, pages=40, working_set_mib=0)
     tested.generate([Request(TEXT[50:80], max_new_tokens=1)])
     talk(tested, DROPPED)
@@ -111,6 +114,8 @@ def test_dropped_entries_go_first_once_no_restore_is_to_be_expected(
     assert (stats.dropped_pages, stats.evicted_pages >= evicted) == (dropped, True)
     assert bool(stats.evicted_pages) == bool(evicted)
     tested.check()
+    again = talk(tested, DROPPED)
+    assert (again.cached, again.recovered) == (43, 0)
 
 
 def test_a_restore_finds_young_entries_and_recovers_old_ones() -> None:
@@ -152,7 +157,7 @@ def state_of(tested: Engine, number: int) -> str:
 
 @pytest.mark.parametrize("state", STATES)
 def test_cancel_in_every_state_gives_everything_back(state: str) -> None:
-    """PITFALLS: cancel, check, go on, then drain to full capacity."""
+    """PITFALLS 5: cancel, check, go on, then drain to full capacity: pages of 4 leak nothing."""
     tested = engine(pages=45, chunk_tokens=12, max_batch=3)
     numbers = [tested.submit(request) for request in crowd()]
     outcomes: dict[int, object] = {}

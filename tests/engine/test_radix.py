@@ -110,6 +110,7 @@ def test_a_lone_leaf_grows_in_place_and_a_shared_one_does_not() -> None:
 
 
 def test_eviction_takes_the_least_recently_used_leaf_and_nothing_in_use() -> None:
+    """PITFALLS 3: what was evicted is not found any more."""
     forest = Forest(pages=8)
     old, new, used = (forest.put([i] * 8) for i in range(3))
     for node in (old, new):
@@ -142,6 +143,7 @@ def test_a_parent_goes_after_its_children_and_was_used_when_they_were() -> None:
 
 
 def test_discard_removes_what_leads_to_nothing_else() -> None:
+    """PITFALLS 6: no dead branch stays behind."""
     forest = Forest()
     kept = forest.put([1, 2, 3, 4])
     gone = forest.put([1, 2, 9, 9])

@@ -57,6 +57,7 @@ def cold_cost(history: Sequence[Op], length: int) -> tuple[int, int, int]:
 
 @every_model
 def test_one_shot(name: str) -> None:
+    """PITFALLS 14: partial and interleaved rotary, yarn, two bases, against stock transformers."""
     case = telling_case(name, 0)
     logits = shared_engine(name).logits(case.tokens, history_of(case.history))
     assert distance(logits, case.expected) <= TOLERANCE
@@ -107,7 +108,9 @@ def test_chunk_budgets_swept_around_the_boundaries(name: str) -> None:
 
 @some_models
 def test_batched_with_others_cold_then_cached(name: str) -> None:
-    """Prefixes, forks of one text under other ops, duplicates and strangers, all at once."""
+    """PITFALLS 15: prefixes, forks of one text under other ops and with other deltas, duplicates
+    and strangers, all at once.
+    """
     first, second = telling_case(name, 0), telling_case(name, 1)
 
     def calls() -> list[Call]:
@@ -155,7 +158,7 @@ def test_what_a_cold_call_costs(name: str) -> None:
 
 @some_models
 def test_ops_put_into_a_past_that_is_already_cached(name: str) -> None:
-    """A history that changes behind cached tokens leaves them to those who never had the ops."""
+    """PITFALLS 2: what is cached behind a change of history is found by those who never had it."""
     case, engine = telling_case(name, 2), engine_for(name)
     calls = [
         Call(case.tokens, (), 30, 18),

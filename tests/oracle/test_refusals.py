@@ -56,7 +56,7 @@ def test_a_forbidden_op_is_named_and_others_go_on(ops: list[Op], words: str) -> 
 
 
 def test_guards_hold_on_a_cold_and_on_a_cached_path() -> None:
-    """The second time the dropped path is in the cache: that must not be a way around the pins."""
+    """PITFALLS 19: sinks stay, and a path that is cached the second time is no way around that."""
     engine, drop = engine_for("llama"), ("drop", 20, ((3, 6),))
     for _ in range(2):
         with pytest.raises(GuardError, match=r"request \d+: .*pinned tokens \[0, 4\)"):
