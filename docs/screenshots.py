@@ -23,6 +23,7 @@ SCREENS = {
     "trajectory": ((120, 30), "4 d", False),
     "tree": ((120, 30), "5 down down down", False),
     "live": ((160, 40), "6", False),
+    "edit": ((160, 40), "7 left ctrl+r", False),
 }
 
 
@@ -30,11 +31,11 @@ async def screen(run: Run, size: tuple[int, int], keys: str, light: bool) -> str
     """The screen after ``keys`` as SVG."""
     app = Inspector(run)
     async with app.run_test(size=size) as pilot:
-        for key in [*(["t"] if light else []), *keys.split()]:
-            await pilot.press(key)
+        for key in ["", *(["t"] if light else []), *keys.split(), ""]:
+            if key:
+                await pilot.press(key)
             await app.workers.wait_for_complete()
             await pilot.pause(1.0)
-        await pilot.pause(1.0)
         return app.export_screenshot()
 
 

@@ -16,7 +16,7 @@ class Editor(TextArea):
     """Tab indents; Escape leaves it, so that a screen's keys are keys again."""
 
     DEFAULT_CSS = """
-    Editor { height: 1fr; border: none; padding: 0; background: $surface; }
+    Editor { height: 1fr; border: none; padding: 0; background: $surface; scrollbar-size: 0 1; }
     Editor:focus { border: none; background: $surface; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -53,7 +53,7 @@ class Lines(ScrollView, can_focus=True):
     def __init__(self, *, cursor: bool = True, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self.index = 0
-        self._has_cursor = cursor
+        self.has_cursor = cursor
         self._count = 0
         # What was drawn once, until it is renewed: scrolling draws the same lines again and again.
         self._made: LRUCache[tuple[int, int], Strip] = LRUCache(1024)
@@ -92,7 +92,7 @@ class Lines(ScrollView, can_focus=True):
         self.post_message(self.Moved(self, self.index))
 
     def _show(self) -> None:
-        if self._has_cursor:
+        if self.has_cursor:
             self.scroll_to_region(Region(0, self.index, 1, 1), animate=False, force=True)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -106,7 +106,7 @@ class Lines(ScrollView, can_focus=True):
         if index >= self._count:
             return Strip.blank(width, base)
         strip = self._strip(index, width).adjust_cell_length(width, base)
-        if self._has_cursor and index == self.index:
+        if self.has_cursor and index == self.index:
             return strip.apply_style(
                 base + Style(reverse=self.has_focus, underline=not self.has_focus)
             )
@@ -114,12 +114,14 @@ class Lines(ScrollView, can_focus=True):
 
     def _strip(self, index: int, width: int) -> Strip:
         if (index, width) not in self._made:
-            self._made[index, width] = Strip(self._line(index, width).render(self.app.console))
+            # Appended, a text keeps the style it has as a whole; by itself it would lose it.
+            text = Text().append_text(self._line(index, width))
+            self._made[index, width] = Strip(text.render(self.app.console))
         return self._made[index, width]
 
     def action_move(self, by: int) -> None:
         """One line."""
-        if self._has_cursor:
+        if self.has_cursor:
             self.move_to(self.index + by)
         else:
             self.scroll_relative(y=by, animate=False)
@@ -131,7 +133,7 @@ class Lines(ScrollView, can_focus=True):
     def action_jump(self, index: int) -> None:
         """The first or the last line."""
         self.move_to(index if index >= 0 else self._count - 1)
-        if not self._has_cursor:
+        if not self.has_cursor:
             self.scroll_to(y=0 if index >= 0 else self._count, animate=False)
 
     def action_choose(self) -> None:
@@ -142,7 +144,7 @@ class Lines(ScrollView, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """The first click selects, the second opens."""
         index = self.scroll_offset.y + event.y
-        if not self._has_cursor or index >= self._count:
+        if not self.has_cursor or index >= self._count:
             return
         if index == self.index:
             self.action_choose()

@@ -51,6 +51,7 @@ def highlighted(source: str, dark: bool) -> list[Text]:
     syntax = Syntax("", "python", theme="github-dark" if dark else "friendly")
     rows = syntax.highlight(source).split("\n")
     for row in rows:
+        row.style = ""
         row.spans = [span._replace(style=_plain(span.style)) for span in row.spans]
     return list(rows)
 

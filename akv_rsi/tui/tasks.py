@@ -16,7 +16,7 @@ class TaskPane(Pane):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "task", "Task"),
-        Binding("n", "next(1)", "Next"),
+        Binding("n", "next(1)", "Next task", show=False),
         Binding("b", "next(-1)", "Back", show=False),
     ]
 

@@ -82,6 +82,10 @@ def test_the_source_its_facts_and_a_diff(recorded):
         shown = text(app.pane.query_one("#source"))
         assert "->" in shown
         assert "\n+" in shown
+        source = app.pane.query_one("#source")
+        strips = [source.render_line(y) for y in range(2, source.size.height)]
+        added = [s.style.color for strip in strips for s in strip if s.text.startswith("+")]
+        assert {colour.name for colour in added} == {"green"}
 
     drive(recorded, WIDE, steps)
 

@@ -48,10 +48,10 @@ policies that no other beats in both."""
         Binding("s", "sort", "Sort"),
         Binding("r", "reverse", "Reverse", show=False),
         Binding("slash", "filter", "Filter"),
-        Binding("a", "all", "All/run"),
+        Binding("a", "all", "All"),
         Binding("v", "split", "Split"),
         Binding("p", "plot", "Plot"),
-        Binding("m", "mark", "Compare with"),
+        Binding("m", "mark", "Compare"),
         Binding("escape", "clear", "Clear the filter", show=False),
     ]
 

@@ -57,10 +57,10 @@ sealed test cannot be asked: what is chosen by it would be no test any more."""
         Binding("right,plus", "change(1)", "More", show=False),
         Binding("ctrl+r", "try", "Try"),
         Binding("ctrl+t", "cancel", "Cancel"),
-        Binding("ctrl+s", "save", "Save as"),
+        Binding("ctrl+s", "save", "Save"),
         Binding("n", "tasks", "Tasks"),
         Binding("v", "split", "Split"),
-        Binding("r", "original", "Original"),
+        Binding("r", "original", "Reset"),
     ]
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ sealed test cannot be asked: what is chosen by it would be no test any more."""
         number = self._numbers[index]
         scale = ", log" if number.log else ""
         line = Text(f" {number.name} = ").append(f"{number.default:.4g}", "bold")
-        return line.append(f"   {number.low:g} to {number.high:g}{scale}", "dim")
+        return line.append(f"   {number.low:g} to {number.high:g}{scale}")
 
     def _tell(self) -> None:
         draft, what = self._draft, f"on {self.tasks} {self.split} tasks"
@@ -154,7 +154,9 @@ sealed test cannot be asked: what is chosen by it would be no test any more."""
         if draft is not None and not lines:
             same = "as it ran" if not draft.changed else "changed; no problems"
             lines.append(Text(f" {same}. Ctrl+R tries it {what}, Ctrl+S saves it.", "italic"))
-        self.query_one("#told", Lines).fill(len(lines), lambda i, _: lines[i])
+        news = self.query_one("#told", Lines)
+        news.has_cursor = bool(self._problems)
+        news.fill(len(lines), lambda i, _: lines[i])
         label = draft.label if draft else self.shown.policy.label
         self.query_one("#what", Static).update(f"{label} {what}")
         self.refresh_bindings()

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from datetime import datetime
+from itertools import cycle
 from typing import ClassVar
 
 from rich.text import Text
@@ -13,7 +14,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
-from textual_plotext import PlotextPlot
 
 from akv_rsi.insight.progress import accounts, arms, curve, is_held, line, seconds, waiting
 from akv_rsi.search.store import owner
@@ -21,8 +21,10 @@ from akv_rsi.tui.confirm import Confirm
 from akv_rsi.tui.lines import Lines
 from akv_rsi.tui.look import name_of, short
 from akv_rsi.tui.pane import Pane
+from akv_rsi.tui.plot import Plot
 
 _BAR, _MOST = 24, 6
+_COLOURS = (33, 166, 65)  # as the archive's plot has them
 
 
 class LivePane(Pane):
@@ -30,8 +32,8 @@ class LivePane(Pane):
 
     DEFAULT_CSS = """
     LivePane #ledger { width: 1fr; height: auto; max-height: 12; padding: 0 1; }
-    LivePane PlotextPlot { width: 1fr; height: 1fr; display: none; }
-    LivePane.-wide PlotextPlot { display: block; }
+    LivePane Plot { width: 1fr; height: 1fr; display: none; }
+    LivePane.-wide Plot { display: block; }
     LivePane #left { width: 1fr; }
     """
     HELP = """The search as its store tells it, read once a second while it runs.
@@ -50,7 +52,7 @@ they finish) and lets it go on; **x** stops it safely: nothing recorded is lost,
             with Vertical(id="left"):
                 yield Static(id="ledger", markup=False)
                 yield Lines(cursor=False)
-            yield PlotextPlot()
+            yield Plot()
 
     def on_resize(self) -> None:
         """The curve needs room."""
@@ -120,14 +122,14 @@ they finish) and lets it go on; **x** stops it safely: nothing recorded is lost,
         return lines
 
     def _plot(self) -> None:
-        plot, run = self.query_one(PlotextPlot), self.shown.run
-        plot.plt.clear_data()
-        plot.plt.clear_figure()
-        for arm in arms(run):
+        plot, run = self.query_one(Plot), self.shown.run
+        figure = plot.begin()
+        colours = dict(zip(arms(run), cycle(_COLOURS)))
+        for arm, colour in colours.items():
             points = curve(run, arm)
-            plot.plt.plot([p.round for p in points], [p.accuracy for p in points], label=arm)
-        plot.plt.title("best accuracy by round")
-        plot.refresh()
+            figure.plot([p.round for p in points], [p.accuracy for p in points], color=colour)
+        figure.title("best accuracy by round")
+        plot.end([("━", colour, arm) for arm, colour in colours.items()])
 
     def _signal(self, *signals: signal.Signals) -> bool:
         """Sends the signals to whoever writes the run; False where nobody does."""

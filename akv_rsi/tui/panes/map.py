@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.widgets import Static
-from textual_plotext import PlotextPlot
 
 from akv_rsi.errors import AkvError
 from akv_rsi.insight.cachemap import CacheMap, State, cache_map
@@ -19,6 +18,7 @@ from akv_rsi.insight.story import cell_story, deciding_call
 from akv_rsi.tasks.episode import TaskRef
 from akv_rsi.tui.look import palette
 from akv_rsi.tui.mapgrid import MapGrid
+from akv_rsi.tui.plot import Plot
 from akv_rsi.tui.tasks import TaskPane
 
 _LEGEND = {
@@ -30,6 +30,9 @@ _LEGEND = {
     State.DROPPED: "dropped",
     State.GONE: "gone",
 }
+
+
+_SEEN, _SPAN = 33, 166
 
 
 class MapPane(TaskPane):
@@ -45,8 +48,8 @@ class MapPane(TaskPane):
     MapPane #side { height: 7; background: $panel; }
     MapPane.-wide #side { width: 1fr; height: 100%; }
     MapPane #story { height: 1fr; padding: 0 1; }
-    MapPane PlotextPlot { height: 16; display: none; }
-    MapPane.-wide PlotextPlot { display: block; }
+    MapPane Plot { height: 17; display: none; }
+    MapPane.-wide Plot { display: block; }
     """
     HELP = """A row for each call, a column for each segment of the conversation (**s**ystem,
 **u**ser, tool **c**all, tool **r**esult, **a**ssistant).
@@ -57,8 +60,8 @@ cell under the cursor: the text, the source line that dropped it, and whether it
 of which only a part is visible."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "play", "Play"),
-        Binding("x", "drop", "Next drop"),
-        Binding("f", "swap", "Other policy"),
+        Binding("x", "drop", "Drop"),
+        Binding("f", "swap", "Swap"),
         Binding("y", "trajectory", "Trajectory"),
     ]
 
@@ -77,7 +80,7 @@ of which only a part is visible."""
                 yield Static(id="legend")
             with Vertical(id="side"):
                 yield Static(id="story", markup=False)
-                yield PlotextPlot()
+                yield Plot()
 
     def on_mount(self) -> None:
         """Plays at about three calls a second when it is asked to."""
@@ -142,14 +145,13 @@ of which only a part is visible."""
 
     def _curves(self) -> None:
         assert self._map is not None
-        plot = self.query_one(PlotextPlot)
-        plot.plt.clear_data()
-        plot.plt.clear_figure()
-        rows = [turn.number for turn in self._map.turns]
-        plot.plt.plot(rows, [turn.attended for turn in self._map.turns], label="tokens seen")
-        plot.plt.plot(rows, [turn.span for turn in self._map.turns], label="position span")
-        plot.plt.xlabel("call")
-        plot.refresh()
+        plot, turns = self.query_one(Plot), self._map.turns
+        figure = plot.begin()
+        rows = [turn.number for turn in turns]
+        figure.plot(rows, [turn.attended for turn in turns], color=_SEEN)
+        figure.plot(rows, [turn.span for turn in turns], color=_SPAN)
+        figure.xlabel("call")
+        plot.end([("━", _SEEN, "tokens seen"), ("━", _SPAN, "position span")])
 
     @on(MapGrid.Moved)
     def _tell(self) -> None:

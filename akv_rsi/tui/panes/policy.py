@@ -18,7 +18,7 @@ from akv_rsi.tui.look import highlighted, short
 from akv_rsi.tui.pane import Pane
 
 _DIFF: dict[Side, str] = {"same": "", "old": "red", "new": "green", "place": "bold cyan"}
-_BAR = 20
+_BAR = 12
 
 
 class PolicyPane(Pane):
@@ -66,7 +66,7 @@ recorded conversations; *seen* is how well the agent could still see what it wro
 
     def _source(self) -> list[Text]:
         rows = highlighted(source_of(self.shown.policy), self.dark)
-        return [Text(f"{i:4} ", style="dim") + row for i, row in enumerate(rows, 1)]
+        return [Text.assemble((f"{i:4} ", "dim"), row) for i, row in enumerate(rows, 1)]
 
     def _diff(self) -> list[Text]:
         ours, theirs = self.shown.policy, self.shown.partner
@@ -97,7 +97,7 @@ recorded conversations; *seen* is how well the agent could still see what it wro
             text = f"{'▸' if own else ' '}{tried.value:8.4g} {bar:{_BAR}} {short(tried.ratio)}"
             text += f" seen {short(tried.support)}"
             if tried.accuracy is not None:
-                text += f"  solved {short(tried.accuracy)} of {tried.episodes}"
+                text += f" solved {short(tried.accuracy)}/{tried.episodes}"
             lines.append(Text(text, "bold" if own else ""))
         return lines
 
