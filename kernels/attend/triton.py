@@ -203,10 +203,10 @@ def new_workspace(query: Tensor, store: Store, plan: Plan) -> Workspace:
     """Room for all items of ``plan``."""
     heads = store.keys.shape[0]
     shape = (len(plan.items), heads, plan.block_rows * (query.shape[1] // heads))
-    single = {"dtype": torch.float32, "device": query.device}
+    kind, device = torch.float32, query.device
     return Workspace(
-        torch.empty(*shape, store.values.shape[2], **single),
-        torch.empty(*shape, 2, **single),
+        torch.empty(*shape, store.values.shape[2], dtype=kind, device=device),
+        torch.empty(*shape, 2, dtype=kind, device=device),
     )
 
 
@@ -242,7 +242,7 @@ def precision(dtype: torch.dtype) -> str:
 def packed_rows(query: Tensor, store: Store, plan: Plan) -> int:
     """Rows of an item's matrix product: a power of two of at least 16."""
     group = query.shape[1] // store.keys.shape[0]
-    return max(16, triton.next_power_of_2(plan.block_rows * group))
+    return max(16, int(triton.next_power_of_2(plan.block_rows * group)))
 
 
 @triton.jit

@@ -31,8 +31,8 @@ def seconds(calls: Sequence[Callable[[], Any]], replays: int = REPLAYS) -> float
             call()
     begun = time.perf_counter()
     while time.perf_counter() - begun < WARM_SECONDS:
-        _replay(graph)
-    return statistics.median(_replay(graph) for _ in range(replays)) / len(calls)
+        _timed(graph.replay)
+    return statistics.median(_timed(graph.replay) for _ in range(replays)) / len(calls)
 
 
 def eager_seconds(call: Callable[[], Any], repeats: int = REPLAYS) -> float:
@@ -41,12 +41,7 @@ def eager_seconds(call: Callable[[], Any], repeats: int = REPLAYS) -> float:
     times = []
     for _ in range(repeats):
         torch.cuda.synchronize()
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) / 1e3)
+        times.append(_timed(call))
     return statistics.median(times)
 
 
@@ -85,10 +80,12 @@ def machine() -> dict[str, str]:
     }
 
 
-def _replay(graph: torch.cuda.CUDAGraph) -> float:
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+def _timed(call: Callable[[], Any]) -> float:
+    # Untyped functions of torch.
+    start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     start.record()
-    graph.replay()
+    call()
     end.record()
     end.synchronize()
-    return start.elapsed_time(end) / 1e3
+    return float(start.elapsed_time(end)) / 1e3
