@@ -35,16 +35,6 @@ def seconds(calls: Sequence[Callable[[], Any]], replays: int = REPLAYS) -> float
     return statistics.median(_timed(graph.replay) for _ in range(replays)) / len(calls)
 
 
-def eager_seconds(call: Callable[[], Any], repeats: int = REPLAYS) -> float:
-    """The time of one call that is launched as it stands, its launches included."""
-    call()
-    times = []
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        times.append(_timed(call))
-    return statistics.median(times)
-
-
 def sets_for(size: int) -> int:
     """How many sets of ``size`` bytes must take turns so that none is read from the cache."""
     return max(1, min(64, -(-COLD_BYTES // max(1, size))))

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..attend.jit import turned_rows
 from ..attend.plan import ITEM, Plan
 from ..attend.triton import (
     LOG2E,
@@ -20,7 +21,6 @@ from ..attend.triton import (
     packed_rows,
     precision,
     strides,
-    turned_rows,
 )
 from ..checks import QUANTISED, require
 from ..rotation import Turns
