@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,7 @@ class Measures:
     cached: int = 0
     least_free: int | None = None
     seconds: float = 0.0
+    processor: float = 0.0
     runs: int = 0
 
     def add(self, completion: Completion, prompt: int) -> None:
@@ -74,7 +75,10 @@ class Measures:
         self.cached += completion.cached
 
     def row(self, pages: int, prices: PriceModel) -> dict[str, Any]:
-        """The measurement as JSON; times in milliseconds."""
+        """The measurement as JSON; times in milliseconds.
+
+        ``cpu_s_per_run`` is this process's processor time: it does not depend on what else runs.
+        """
         free = pages if self.least_free is None else self.least_free
         return {
             "calls": self.usage.calls,
@@ -83,6 +87,7 @@ class Measures:
             "inter_token_p95_ms": _quantile(self.between, 0.95),
             "output_tokens_per_s": round(self.usage.output / self.seconds, 1),
             "cost_per_run": round(prices.cost(self.usage) / self.runs, 1),
+            "cpu_s_per_run": round(self.processor / self.runs, 2),
             "hit_share": round(self.cached / max(1, self.prompt), 3),
             "refreshed_tokens": self.usage.refreshed,
             "pages_in_use_at_most": pages - free,
@@ -109,12 +114,13 @@ async def measure(
             await _Agent(service, setting, measures, editor).replay(waiting.pop())
 
     service.start()
-    began = perf_counter()
+    began, used = perf_counter(), process_time()
     try:
         await asyncio.gather(*(agent() for _ in range(concurrency)))
     finally:
         service.close()
     measures.seconds += perf_counter() - began
+    measures.processor += process_time() - used
     measures.runs += len(trajectories)
 
 
