@@ -32,8 +32,8 @@ def bench_serve(
     suite: tuple[str, ...] = ("repo", "web", "tools"),
     policy: tuple[str, ...] = POLICIES,
     concurrency: tuple[int, ...] = (1, 4, 16),
-    runs: int = 8,
-    rounds: int = 2,
+    runs: int = 16,
+    rounds: int = 1,
     pages: int = 8192,
     delay: float = 0.05,
     prices: str = "claude",
@@ -59,6 +59,8 @@ def bench_serve(
 
     if runs < 1 or rounds < 1 or any(count < 1 for count in concurrency):
         raise ConfigError("runs, rounds and concurrency must be at least 1")
+    if max(concurrency) > runs:
+        raise ConfigError(f"{runs} runs are too few for {max(concurrency)} agents at once")
     specs = {name: policy_named(name, oracle=False) for name in policy}
     folder, span = find_span(model)
     tariff, setting = load_prices(prices), Setting(span, delay=delay)

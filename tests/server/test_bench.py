@@ -17,11 +17,11 @@ PRICES = load_prices("claude")
 PAGES = 512
 
 
-def measured(policy: str, concurrency: int = 2, **tunables: Any) -> dict[str, Any]:
+def measured(policy: str, concurrency: int = 1, runs: int = 1, **tunables: Any) -> dict[str, Any]:
     spec = library.spec(policy, **tunables)
     editor = library.editor(policy, **tunables) if spec.kind == "editor" else None
     made, found = service(policy=None if editor else spec), Measures()
-    trajectories = _trajectories(("repo",), 2, PRICES)
+    trajectories = _trajectories(("repo",), runs, PRICES)
     setting = Setting(448, answer=2, delay=0.0)
     asyncio.run(measure(made, trajectories, concurrency, setting, found, editor))
     made.runner._engine.check()
@@ -34,17 +34,18 @@ def full() -> dict[str, Any]:
 
 
 def test_every_call_is_timed_and_counted(full: dict[str, Any]) -> None:
-    assert full["calls"] == full["first"] > 20
+    assert full["calls"] == full["first"] > 10
     assert full["ttft_p50_ms"] <= full["ttft_p95_ms"] < 1000 * full["seconds"]
     assert full["hit_share"] > 0.8
     assert 0 < full["pages_in_use_at_most"] < PAGES
     assert full["refreshed_tokens"] == 0
 
 
-def test_concurrency_changes_times_and_not_what_is_paid(full: dict[str, Any]) -> None:
-    alone = measured("full", concurrency=1)
-    assert alone["calls"] == full["calls"]
-    assert alone["cost_per_run"] == pytest.approx(full["cost_per_run"], rel=0.05)
+@pytest.mark.slow
+def test_concurrency_changes_times_and_not_what_is_paid() -> None:
+    alone, both = measured("full", runs=2), measured("full", concurrency=2, runs=2)
+    assert alone["calls"] == both["calls"]
+    assert alone["cost_per_run"] == pytest.approx(both["cost_per_run"], rel=0.05)
 
 
 def test_dropping_reads_less_and_refreshing_is_counted(full: dict[str, Any]) -> None:
