@@ -1,34 +1,52 @@
 """The radix tree of a task's recorded conversations: what their caches have in common.
 
 Its paths spell messages and ops, as the engine's tree spells tokens and ops: conversations share an
-edge as long as both agree. It is derived from the record; slots are counted without evictions.
+edge as long as both agree. It is derived from the record: what one engine that evicts nothing would
+hold of them after the last call, whose own answer is not kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from akv_rsi.types import Op, Repos, Segment, Trajectory
+from akv_rsi.visibility import Visibility
 
-Item = Segment | tuple[Op, ...]
+
+class Marker(NamedTuple):
+    """The ops of one boundary, and how many tokens their Refresh computed again: its slots."""
+
+    ops: tuple[Op, ...]
+    slots: int
+
+
+Item = Segment | Marker
 
 
 @dataclass
 class Edge:
     """Messages that follow each other, or the ops of one boundary, and what comes after.
 
-    ``names`` are the conversations that pass through it: its reference count.
+    ``names`` are the conversations that pass through it: its reference count. KV was computed of
+    the tokens before ``computed``, the longest prompt among them.
     """
 
     items: list[Item]
     names: list[str]
+    computed: int
     children: list[Edge] = field(default_factory=list)
 
     @property
     def slots(self) -> int:
         """Tokens whose KV lies on this edge."""
-        return sum(item.tokens for item in self.items if isinstance(item, Segment))
+        return sum(
+            item.slots
+            if isinstance(item, Marker)
+            else max(0, min(item.end, self.computed) - item.start)
+            for item in self.items
+        )
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, Edge]]:
         """This edge and all below it, each with the number of forks above it."""
@@ -39,7 +57,7 @@ class Edge:
 
 def tree_of(conversations: Sequence[tuple[str, Trajectory]]) -> list[Edge]:
     """The top edges of the tree of ``(name, conversation)`` pairs."""
-    return _grow([(name, _items(trajectory)) for name, trajectory in conversations])
+    return _grow([_Path(name, _items(talk), _computed(talk)) for name, talk in conversations])
 
 
 def described(op: Op) -> str:
@@ -51,28 +69,47 @@ def described(op: Op) -> str:
 
 
 def _items(trajectory: Trajectory) -> list[Item]:
-    """Messages in order, and the ops of a call after all that was computed before it."""
+    """Messages in order, and the ops of a call after all that was computed before it.
+
+    A policy that edits the text has no ops.
+    """
     items: list[Item] = []
-    known = 0
+    state, known = Visibility(), 0
     for call in trajectory.calls:
         while known < len(trajectory.segments) and trajectory.segments[known].end <= call.reused:
             items.append(trajectory.segments[known])
             known += 1
         if call.ops:
-            items.append(call.ops)
+            applied = state.apply(call.ops)
+            items.append(Marker(call.ops, sum(end - start for start, end in applied.refreshed)))
+            state = applied.visibility
+        state = state.append(call.prompt + call.output - call.reused)
     return [*items, *trajectory.segments[known:]]
 
 
-def _grow(paths: list[tuple[str, list[Item]]]) -> list[Edge]:
-    groups: dict[object, list[tuple[str, list[Item]]]] = {}
-    for name, items in paths:
-        if items:
-            groups.setdefault(_key(items[0]), []).append((name, items))
+def _computed(trajectory: Trajectory) -> int:
+    return max((call.prompt for call in trajectory.calls if not call.auxiliary), default=0)
+
+
+class _Path(NamedTuple):
+    """What is left of a conversation below some edge."""
+
+    name: str
+    items: list[Item]
+    computed: int
+
+
+def _grow(paths: list[_Path]) -> list[Edge]:
+    groups: dict[object, list[_Path]] = {}
+    for path in paths:
+        if path.items:
+            groups.setdefault(_key(path.items[0]), []).append(path)
     edges = []
     for group in groups.values():
-        shared = _common([items for _, items in group])
-        below = _grow([(name, items[shared:]) for name, items in group])
-        edges.append(Edge(group[0][1][:shared], [name for name, _ in group], below))
+        shared = _common([path.items for path in group])
+        below = _grow([path._replace(items=path.items[shared:]) for path in group])
+        names, computed = [path.name for path in group], max(path.computed for path in group)
+        edges.append(Edge(group[0].items[:shared], names, computed, below))
     return edges
 
 

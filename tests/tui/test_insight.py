@@ -260,6 +260,6 @@ def test_the_tree_shares_what_is_equal_and_no_more():
     assert [(edge.slots, edge.names) for edge in tree] == [(40, ["full", "same", "other"])]
     plain, ops = tree[0].children
     assert (plain.slots, plain.names) == (30, ["full", "same"])
-    assert ops.items == [(Drop(40, ((10, 20),)),)]
+    assert ops.items == [((Drop(40, ((10, 20),)),), 0)]
     assert [child.slots for child in ops.children] == [30]
-    assert described(ops.items[0][0]) == "drop 10 tokens"
+    assert described(ops.items[0].ops[0]) == "drop 10 tokens"

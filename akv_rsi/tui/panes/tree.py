@@ -18,7 +18,7 @@ from akv_rsi.tui.tasks import TaskPane
 from akv_rsi.types import Segment
 
 _MOST_NAMES = 3
-_SOURCE = "(derived from the record; the engine itself may evict)"
+_SOURCE = "(derived from the record, as if nothing had been evicted)"
 
 
 class TreePane(TaskPane):
@@ -32,8 +32,8 @@ class TreePane(TaskPane):
 spells messages and ops, and policies share an edge as long as both are equal.
 
 *slots* are tokens of KV on the edge, *refs* the conversations that pass through it. Both are
-**derived from the record**, as if these conversations had shared one engine that evicts nothing.
-The search ran each group of policies on an empty cache, and keeps no picture of it."""
+**derived from the record**: what one engine that evicts nothing would hold of these conversations
+after their last calls. The search ran each group of policies on an empty cache of its own."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "map", "Cache map"),
     ]
@@ -78,7 +78,7 @@ The search ran each group of policies on an empty cache, and keeps no picture of
         if isinstance(first, Segment):
             text.append(f"{len(edge.items)} messages: {first.text}")
         else:
-            text.append(f"◆ {', '.join(map(described, first))}", "bold magenta")
+            text.append(f"◆ {', '.join(map(described, first.ops))}", "bold magenta")
         return text
 
     def on_lines_moved(self) -> None:
@@ -97,7 +97,7 @@ The search ran each group of policies on an empty cache, and keeps no picture of
             if isinstance(item, Segment):
                 rows.append(f"{item.kind}: {item.text}")
             else:
-                rows += [f"{described(op)} at {op.boundary}" for op in item]
+                rows += [f"{described(op)} at {op.boundary}" for op in item.ops]
         self.query_one("#edge", Static).update("\n".join(rows))
 
     def action_map(self) -> None:
