@@ -3,18 +3,14 @@
 A template is a program; only rendering tells. The first ``k`` messages rendered alone are the
 beginning of the text, and end where message ``k`` begins. Rendering every prefix takes time that
 grows with the square of the conversation, so two things save work. What was located once is
-remembered by the messages up to there. And of a long conversation that is new, only every
-`STRETCH`-th prefix is rendered; those between are read off a short conversation, which opens and
-ends as the prefix does, and counts only if both say the same of the whole stretch.
+remembered by the messages up to there (`located`). And of a long conversation that is new, only
+every `STRETCH`-th prefix is rendered; those between are read off a short conversation, which opens
+and ends as the prefix does, and counts only if both say the same of the whole stretch.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from array import array
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -48,50 +44,6 @@ class Starts(NamedTuple):
     rewritten: int | None
 
 
-class Located:
-    """Where the messages of the latest conversations were found, the least recently used going."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._starts: OrderedDict[bytes, array[int]] = OrderedDict()
-
-    def longest(self, keys: Sequence[bytes]) -> Sequence[int]:
-        """Of the longest known conversation that begins this one; ``keys`` are those of `digests`.
-
-        Where its messages start and the last one ends, or ``[0]``.
-        """
-        for key in reversed(keys):
-            if (found := self._starts.get(key)) is not None:
-                self._starts.move_to_end(key)
-                return found
-        return [0]
-
-    def put(self, key: bytes, starts: Sequence[int]) -> None:
-        """Remembers a conversation whose text only grew."""
-        self._starts[key] = array("q", starts)
-        self._starts.move_to_end(key)
-        while len(self._starts) > self._capacity:
-            self._starts.popitem(last=False)
-
-
-def digests(messages: Sequence[ChatMessage], tools: Sequence[Any] | None) -> list[bytes]:
-    """For each message a name of the conversation up to and with it."""
-    running, out = hashlib.sha256(_bytes(tools)), []
-    for message in messages:
-        running.update(_bytes(message))
-        out.append(running.digest())
-    return out
-
-
-def _bytes(value: Any) -> bytes:
-    text = json.dumps(value if value is None else _plain(value), default=repr)
-    return b"%d %s" % (len(text), text.encode())
-
-
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else list(value)
-
-
 class Locator:
     """Finds where the messages lie in the text ``whole``."""
 
@@ -111,6 +63,7 @@ class Locator:
         self._answers = [i for i, role in enumerate(roles) if role == "assistant"]
         self._last_user = self._users[-1] if self._users else 0
         self._tail: str | None = None
+        self._shared: set[int] = set()
         self._spent = 0
 
     def starts(self, known: Sequence[int]) -> Starts:
@@ -158,8 +111,8 @@ class Locator:
     def _holds(self, number: int, text: str) -> bool:
         """Whether what was said is where it was found, if that is no text a template may reword."""
         message = self._messages[number]
-        said, verbatim = message.get("content"), message.get("role") == "user"
-        verbatim = verbatim or self._joined(number) or self._joined(number + 1)
+        said = message.get("content")
+        verbatim = message.get("role") == "user" or self._shared & {number, number + 1}
         return not verbatim or not isinstance(said, str) or said.strip() in text
 
     def _joined(self, count: int) -> bool:
@@ -195,6 +148,7 @@ class Locator:
         agree = bisect_left(
             range(len(text)), True, key=lambda i: not self._whole.startswith(text[: i + 1], start)
         )
+        self._shared.add(count)
         return start + agree
 
     def _stretch(self, starts: Sequence[int]) -> list[int]:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from akv_rsi.errors import ModelLoadError
-from akv_rsi.tasks.locate import ChatMessage, Located, Locator, TemplateRefused, digests
+from akv_rsi.tasks.locate import ChatMessage, Locator, TemplateRefused
+from akv_rsi.tasks.located import Located, digests
 from akv_rsi.types import Range
 
 # A text that no end marker holds.

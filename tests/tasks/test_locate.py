@@ -93,6 +93,16 @@ def test_results_in_one_turn_are_told_apart(text: str) -> None:
         assert inside == [number]
 
 
+def test_results_that_a_template_rewords_are_left_alone() -> None:
+    """They are found by their prefixes; only what is cut out of a shared turn must be verbatim."""
+    reworded = CHATML.replace("{{ m.content }}", "{{ m.content | tojson }}", 1)
+    said = [*OPENING, {"role": "assistant", "content": "the answer"}]
+    said += [{"role": "tool", "content": "file\t" * count} for count in (1, 2)]
+    written = ChatTemplate(tokenizer(reworded)).write(said)
+    assert written.message(4).count("file") == 2
+    assert "\t" not in written.text
+
+
 @pytest.mark.parametrize("text", [CHATML, RESULTS])
 def test_a_grown_conversation_is_located_from_where_it_was(
     monkeypatch: pytest.MonkeyPatch, text: str
