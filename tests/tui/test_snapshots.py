@@ -1,6 +1,8 @@
 """Every screen as it was seen and accepted, narrow and wide; some in their colours too.
 
-After a wanted change look at each, then: pytest tests/tui/test_snapshots.py --snapshot-update
+After a wanted change look at each, then:
+
+    pytest tests/tui/test_snapshots.py -m "slow or not slow" --snapshot-update
 """
 
 import asyncio
@@ -43,7 +45,13 @@ def plain(app):
     return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
 
-@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["narrow", "wide"])
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(NARROW, id="narrow"),
+        pytest.param(WIDE, id="wide", marks=pytest.mark.slow),
+    ],
+)
 def test_screens(recorded, snapshot, size):
     """And its help behind each of them."""
     seen = {}

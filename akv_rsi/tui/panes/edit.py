@@ -131,7 +131,8 @@ sealed test cannot be asked: what is chosen by it would be no test any more."""
         lines.styles.height = max(1, min(len(self._numbers), _MOST_NUMBERS))
         lines.fill(len(self._numbers), self._number)
         if not self._numbers:
-            lines.say("no numbers to change: i edits the source" if draft else "")
+            why = "its numbers are told once it has no problems" if self._problems else ""
+            lines.say(f" {why or 'no numbers to change: i edits the source'}" if draft else "")
         self._tell()
 
     def _number(self, index: int, width: int) -> Text:
