@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -29,6 +29,7 @@ def recall(
     study: bool = False,
     policy: tuple[str, ...] = (),
     pages: int = 2048,
+    device: Literal["cpu", "cuda"] = "cpu",
     json: bool = False,
 ) -> None:
     """Ask a model for facts of long transcripts, under cache operations and text edits.
@@ -46,6 +47,7 @@ def recall(
         policy: A policy that decides before each call, such as rolling_drop:keep=1, or a file; one
             more row; may be repeated.
         pages: Pages of 16 tokens the engine may use.
+        device: Where the model runs, in single precision.
         json: Print the result as JSON.
     """
     every = VARIANTS | (STUDY if study else {})
@@ -58,7 +60,7 @@ def recall(
         raise ConfigError("--questions must be at least 2, --length at least 100")
     chosen = {name: every[name] for name in every if not variant or name in (FULL, *variant)}
     chosen |= {name: by_policy(policy_named(name, oracle=False)) for name in policy}
-    config = EngineConfig(pages=pages, working_set_mib=0)
+    config = EngineConfig(pages=pages, working_set_mib=0, device=device)
     engine, console = load_engine(folder, config), Console(stderr=True)
     tables = {}
     for tokens in length:

@@ -205,7 +205,7 @@ class Engine:
 
         def likely(logits: Tensor) -> Tensor:
             nonlocal start
-            told = targets[start : start + len(logits)]
+            told = targets[start : start + len(logits)].to(logits.device)
             start += len(told)
             return logits[: len(told)].log_softmax(-1).gather(1, told[:, None])[:, 0]
 
@@ -214,7 +214,7 @@ class Engine:
     def next_logits(self, request: Request) -> Tensor:
         """``[vocabulary]`` logits after the prompt, through the cache and into it."""
         sequence = self._sequence(next(self._numbers), request)
-        return self._observe(sequence, [sequence.prompt], keep=True)[-1]
+        return self._observe(sequence, [sequence.prompt], keep=True, of=lambda rows: rows[-1:])[-1]
 
     def tails(self, requests: Sequence[Request], count: int) -> list[Tensor]:
         """``[count, vocabulary]`` logits of each prompt's last tokens, all computed in one pass.
@@ -233,7 +233,7 @@ class Engine:
             batch, complete = lane.plan(whole=True)
             if len(complete) < len(sequences):
                 raise ContextLimit(f"{len(sequences)} prompts need more pages than there are")
-            logits = self._backend.forward(batch).cpu()
+            logits = self._backend.forward(batch)
         finally:
             for sequence in sequences:
                 lane.remove(sequence)
@@ -241,7 +241,7 @@ class Engine:
         ends = list(accumulate(sequence.tally.fresh for sequence in sequences))
         if any(high - low < count for low, high in pairwise([0, *ends])):
             raise EngineError(f"some of the last {count} tokens are cached")
-        return [logits[end - count : end] for end in ends]
+        return [logits[end - count : end].cpu() for end in ends]
 
     def _observe(
         self,
@@ -262,7 +262,7 @@ class Engine:
                 sequence.known = end
                 lane.advance(sequence)
                 batch, _ = lane.plan(whole=True)
-                logits.append(of(self._backend.forward(batch).cpu()))
+                logits.append(of(self._backend.forward(batch)).cpu())
         finally:
             lane.remove(sequence)
             sequence.release(keep and len(logits) == len(ends))

@@ -15,19 +15,25 @@ from akv_rsi.cli import run
 from akv_rsi.config import EngineConfig
 from akv_rsi.engine.engine import Engine
 from akv_rsi.engine.model import Model
+from akv_rsi.errors import ConfigError
 from akv_rsi.policies import library
 from akv_rsi.tasks.environment import Message
 from akv_rsi.tasks.pretrained import TemplateFormat
 from akv_rsi.tasks.recall.attention import attending, stock_mass
-from akv_rsi.tasks.recall.measure import ask, measure
+from akv_rsi.tasks.recall.measure import ask, measure, said
 from akv_rsi.tasks.recall.policy import by_policy
 from akv_rsi.tasks.recall.table import rows
 from akv_rsi.tasks.recall.transcript import Recall, recall
 from akv_rsi.tasks.recall.variants import STUDY, VARIANTS, Prompt, values
+from akv_rsi.tasks.reference.model import load_reference
 from akv_rsi.tasks.template import ChatTemplate
 from akv_rsi.types import Drop, OpHistory, Refresh, Repos
 from akv_rsi.visibility import Visibility
 
+# Nothing but the end of the line ends a message.
+LINES = """\
+{%- for m in messages -%}{{ m.role }}: {{ m.content }}
+{% endfor -%}{%- if add_generation_prompt -%}assistant:{% endif -%}"""
 CHAT = TemplateFormat(ChatTemplate(tokenizer(CHATML)), 4000)
 ALL = {**VARIANTS, **STUDY}
 
@@ -64,6 +70,17 @@ def prompt(name: str, made: Recall) -> Prompt:
 
 def text(tokens: Any) -> str:
     return str(tokenizer(CHATML).decode(list(tokens)))
+
+
+@pytest.mark.parametrize("template", [CHATML, LINES])
+def test_an_answer_is_scored_whole_and_without_its_end(template: str) -> None:
+    chat = TemplateFormat(ChatTemplate(tokenizer(template)), 4000)
+    assert chat.decode(said(chat, "The code is 4711.")).strip() == "The code is 4711."
+
+
+def test_a_vocabulary_without_numbers_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no numbers"):
+        said(load_reference()[1], "4711")
 
 
 def test_facts_are_where_they_are_said_to_be(made: Recall) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akv_rsi.engine.request import Completion, Request
+from akv_rsi.errors import ConfigError
 from akv_rsi.tasks.agent import ChatFormat
 from akv_rsi.tasks.environment import Message
 from akv_rsi.tasks.recall.transcript import Fact, Recall, recall
@@ -60,13 +61,13 @@ def ask(
     engine: Branches, chat: ChatFormat, facts: Sequence[Fact], prompt: Prompt, lead: bool = False
 ) -> Asked:
     """Asks for each fact behind ``prompt``, which is computed once; ``lead`` begins the answers."""
-    leads = [_said(chat, fact.lead) if lead else [] for fact in facts]
+    leads = [said(chat, fact.lead) if lead else [] for fact in facts]
     asked = [
         (*chat.encode(fact.question), *chat.prompt(), *led)
         for fact, led in zip(facts, leads, strict=True)
     ]
     golds = [
-        _said(chat, f"{fact.lead} {fact.value}" if lead else fact.value)[len(led) :]
+        said(chat, f"{fact.lead} {fact.value}" if lead else fact.value)[len(led) :]
         for fact, led in zip(facts, leads, strict=True)
     ]
     shared = _shared(asked)
@@ -85,11 +86,17 @@ def ask(
     return Asked(tuple(answers), prompt.attended, prompt.prefilled)
 
 
-def _said(chat: ChatFormat, text: str) -> list[int]:
-    """The tokens of an answer, without header and end."""
-    header, said = chat.prompt(), chat.encode(Message("assistant", text))
-    empty = chat.encode(Message("assistant", ""))
-    return said[len(header) : len(said) - (len(empty) - len(header))]
+def said(chat: ChatFormat, text: str) -> list[int]:
+    """The tokens of an answer, without its header, and without what ends every answer alike.
+
+    `ConfigError` for a vocabulary that cannot tell numbers apart: it has no answer to give.
+    """
+    tokens = chat.encode(Message("assistant", text))
+    one, two = (reversed(chat.encode(Message("assistant", word))) for word in ("1", "2"))
+    differ = (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b)
+    if (end := next(differ, None)) is None:
+        raise ConfigError("this model's vocabulary has no numbers, so it cannot be asked for codes")
+    return tokens[len(chat.prompt()) : len(tokens) - end]
 
 
 def _shared(asked: Sequence[Sequence[int]]) -> int:
