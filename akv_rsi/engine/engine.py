@@ -233,15 +233,16 @@ class Engine:
             batch, complete = lane.plan(whole=True)
             if len(complete) < len(sequences):
                 raise ContextLimit(f"{len(sequences)} prompts need more pages than there are")
-            logits = self._backend.forward(batch)
+            ends = list(accumulate(sequence.tally.fresh for sequence in sequences))
+            if any(high - low < count for low, high in pairwise([0, *ends])):
+                raise EngineError(f"some of the last {count} tokens are cached")
+            batch.kept = [batch.kept[row] for end in ends for row in range(end - count, end)]
+            logits = self._backend.forward(batch).cpu()
         finally:
             for sequence in sequences:
                 lane.remove(sequence)
                 sequence.release(keep=logits is not None)
-        ends = list(accumulate(sequence.tally.fresh for sequence in sequences))
-        if any(high - low < count for low, high in pairwise([0, *ends])):
-            raise EngineError(f"some of the last {count} tokens are cached")
-        return [logits[end - count : end].cpu() for end in ends]
+        return list(logits.split(count))
 
     def _observe(
         self,
