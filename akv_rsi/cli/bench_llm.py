@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.table import Table
 
 from akv_rsi.cli.output import print_json
 from akv_rsi.cli.search import make_evaluator
-from akv_rsi.errors import ConfigError
+from akv_rsi.errors import ConfigError, LintError
+from akv_rsi.policies.lint import lint
+from akv_rsi.policies.sandbox import check_types
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.search.candidate import Candidate
 from akv_rsi.search.choice import keep_everything
@@ -19,6 +21,9 @@ from akv_rsi.search.config import SearchConfig
 from akv_rsi.search.grammar import Vocabulary
 from akv_rsi.search.screen import Screen, Screened
 from akv_rsi.tasks.suites import task_refs
+
+if TYPE_CHECKING:
+    from akv_rsi.search.llm.exchange import Answered
 
 
 def bench_llm(
@@ -60,23 +65,23 @@ def bench_llm(
         scripts = [script for script in evaluator.scripts(refs) if script is not None]
         screen = Screen(evaluator, scripts, (), keep_everything(), config.target)
         tools = ", ".join(Vocabulary.of(scripts).tools)
-        drafts = _ask(config, tools, count, tokens, temperature)
-        screened = [_screened(screen, source) for source in drafts]
-    about = _about(llm, screened, screen.idle)
+        answers = _ask(config, tools, count, tokens, temperature)
+        proposals = _screened(screen, answers)
+    about = _about(llm, proposals)
     if json:
         print_json(about)
     else:
-        Console().print(about)
+        _show(about, Console())
 
 
 def _ask(
     config: SearchConfig, tools: str, count: int, tokens: int, temperature: float
-) -> list[str | None]:
-    """The programs of ``count`` answers; None where there was none."""
+) -> list[Answered]:
+    """``count`` answers; `ConfigError` when the model cannot be asked."""
     from akv_rsi.search.ledger import Ledger
-    from akv_rsi.search.llm.answers import Proposal
+    from akv_rsi.search.llm.answers import Proposal, probe
     from akv_rsi.search.llm.connect import models_of
-    from akv_rsi.search.llm.endpoint import Endpoint, Limits
+    from akv_rsi.search.llm.endpoint import Endpoint, Limits, unusable
     from akv_rsi.search.llm.exchange import Ask, Exchange
     from akv_rsi.search.llm.prompts import prompt
     from akv_rsi.search.llm.serve import serving
@@ -88,44 +93,67 @@ def _ask(
         limits = Limits(seconds=600, tokens=tokens)
         endpoint = Endpoint(model, limits, temperature=temperature)
         exchange = Exchange({model.name: endpoint}, Ledger())
+        mode, told = probe(endpoint)
+        if mode is None:
+            raise unusable(endpoint, f"{told.failure} {told.detail}".strip())
+        exchange.modes[model.name] = mode
         asks = [Ask(model.name, "new", system, user, Proposal)] * count
-        answers = exchange.ask(asks, lambda _: "")
-    return [answer.content["source"] if answer.content else None for answer in answers]
+        return exchange.ask(asks, lambda _: "")
 
 
-def _screened(screen: Screen, source: str | None) -> Screened | None:
-    return source and screen.check(Candidate(PolicySpec("llm", source=source), "new"))  # type: ignore[return-value]
+def _screened(screen: Screen, answers: Sequence[Answered]) -> list[dict[str, Any]]:
+    """Each answer with its fate: no answer, a kind of error, no effect, seen before, dear, fit."""
+    known = {screen.idle: "does nothing"}
+    proposals: list[dict[str, Any]] = []
+    for answer in answers:
+        if answer.content is None:
+            fate = f"no answer: {answer.failure}"
+            proposals.append({"fate": fate, "fingerprint": "", "source": answer.text})
+            continue
+        source = answer.content["source"]
+        found = _screen(screen, Candidate(PolicySpec("llm", source=source), "new"))
+        fate = known.get(found.fingerprint) or found.fate or "fit to run"
+        if found.fingerprint:
+            known.setdefault(found.fingerprint, "duplicate")
+        measured = {"ratio": found.ratio, "support": found.support}
+        proposals.append(
+            {"fate": fate, "fingerprint": found.fingerprint, **measured, "source": source}
+        )
+    return proposals
 
 
-def _about(model: str, screened: Sequence[Screened | None], idle: str) -> dict[str, Any]:
-    fates = Counter(_fate(one, idle) for one in screened)
-    prints = {one.fingerprint for one in screened if one is not None and one.fingerprint}
-    best = [one for one in screened if one is not None and one.fingerprint]
-    best.sort(key=lambda one: one.support, reverse=True)
+def _screen(screen: Screen, candidate: Candidate) -> Screened:
+    """As a search does: lint, types, a replay, and that the sandbox and plain Python agree."""
+    try:
+        lint(candidate.spec.source)
+        check_types(candidate.spec.source)
+    except LintError as error:
+        return Screened(candidate, f"{type(error).__name__}: {error}")
+    found = screen.check(candidate)
+    if found.fingerprint and screen.prove(candidate) is None:
+        return Screened(candidate, "ParityError: the sandbox and plain Python differ")
+    return found
+
+
+def _about(model: str, proposals: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    fates = Counter(proposal["fate"].partition(":")[0] for proposal in proposals)
+    prints = {proposal["fingerprint"] for proposal in proposals} - {""}
+    supports = [p["support"] for p in proposals if p["fate"] == "fit to run"]
     return {
         "model": model,
-        "proposals": len(screened),
+        "proposals": len(proposals),
         "fingerprints": len(prints),
         "fates": dict(fates.most_common()),
-        "best_support": best[0].support if best else math.nan,
-        "each": [
-            None
-            if one is None
-            else {
-                "fate": _fate(one, idle),
-                "fingerprint": one.fingerprint,
-                "ratio": one.ratio,
-                "support": one.support,
-            }
-            for one in screened
-        ],
+        "best_support": max(supports, default=None),
+        "each": proposals,
     }
 
 
-def _fate(one: Screened | None, idle: str) -> str:
-    """In a word or two: no answer, the kind of error, does nothing, too dear, or fit to run."""
-    if one is None:
-        return "no answer"
-    if one.fate:
-        return one.fate.partition(":")[0]
-    return "does nothing" if one.fingerprint == idle else "fit to run"
+def _show(about: dict[str, Any], console: Console) -> None:
+    title = f"{about['proposals']} proposals, {about['fingerprints']} different behaviours"
+    table = Table(title=title, title_justify="left")
+    for name in ("fate", "proposals"):
+        table.add_column(name)
+    for fate, number in about["fates"].items():
+        table.add_row(fate, str(number))
+    console.print(table)

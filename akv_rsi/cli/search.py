@@ -20,6 +20,7 @@ from akv_rsi.search.llm.serve import serving
 from akv_rsi.search.loop import run
 from akv_rsi.search.report import SearchReport
 from akv_rsi.search.store import Store, read_config
+from akv_rsi.search.warm import inheritance
 from akv_rsi.tasks.evaluator import Evaluator
 from akv_rsi.tasks.load import REFERENCE, find_model
 from akv_rsi.tasks.suites import BUILT_IN
@@ -112,6 +113,8 @@ def search(
         if traces:
             asked |= asked_on_traces(traces, prices, seed, model, span, quick)
         config = _configure(asked, episodes, quick)
+        if warm_start is not None:
+            inheritance(warm_start)  # one that cannot be begun with is told before anything is made
     else:
         config = recorded_config(read_config(resume))
     about = estimate(config)  # models that cannot be asked are told before anything is made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from akv_rsi.search.config import SearchConfig
@@ -19,11 +20,15 @@ def estimate(config: SearchConfig) -> dict[str, Any]:
     opening = config.train + config.rungs[0]
     evaluations = opening + ARMS * config.episodes + config.closing
     evaluations = min(evaluations, config.max_evals or evaluations)
-    seconds = min(evaluations / RATE, config.max_time or evaluations / RATE)
+    least = (config.opening + config.closing) / RATE  # a search stops after a round, not within
+    allowed = config.max_time or math.inf
+    seconds = min(evaluations / RATE, max(allowed, least))
     about: dict[str, Any] = {"evaluations": evaluations, "seconds": seconds, "rate": RATE}
-    if not config.llm:
-        return about | {"usd": 0.0, "warnings": []}
-    return about | _asking(config)
+    asking: dict[str, Any] = _asking(config) if config.llm else {"usd": 0.0, "warnings": []}
+    if allowed < least and not config.traces:
+        short = f"warning: one round and the end may take {least:.0f} s, more than --max-time"
+        asking["warnings"] = [short, *asking["warnings"]]
+    return about | asking
 
 
 def _asking(config: SearchConfig) -> dict[str, Any]:

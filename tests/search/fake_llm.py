@@ -30,6 +30,13 @@ import os
 def policy(ctx: Context) -> None:
     drop(ctx.segments[0])
 """
+DIFF = """--- policy.py
++++ policy.py
+@@ -6,3 +6,3 @@ def policy(ctx: Context) -> None:
+-        if seg.age >= KEEP:
++        if seg.age >= 4:
+             drop(seg)
+"""
 
 
 def proposal(source, idea="keep what is young"):

@@ -141,6 +141,9 @@ def test_answers_are_read_in_every_form_they_come_in():
     assert read(f"Sure!\n```json\n{whole}\n```\nDone.", Proposal) == want
     program = read(f"Here:\n```python\n{want.source}```", Proposal)
     assert program.source == want.source
+    shown = f"The change:\n```diff\n-x\n+y\n```\nSo:\n```python\n{want.source}```"
+    assert read(shown, Proposal).source == want.source
+    assert read(f"```python\n{want.source}", Proposal).source == want.source, "never closed"
     for nothing in ("", "no", "{}", '{"idea": 1}', "```json\n{\n```", '{"idea":"x","source":""}'):
         assert read(nothing, Proposal) is None
     assert read(proposal("x" * 30_000), Proposal) is None, "output has a limit"
@@ -293,6 +296,24 @@ class TestExchange:
             pytest.raises(ConfigError, match="refused HTTP 400"),
         ):
             self.exchange(server).probe(Journal(store))
+
+    def test_a_run_whose_server_was_not_there_goes_on_when_it_is(self, tmp_path):
+        """PITFALLS 29: a failure on record would end every resumed run as it ended the first."""
+        path, model = tmp_path / "r", Model("m", "http://127.0.0.1:9/v1")
+        dead = Exchange({"m": Endpoint(model, LIMITS, lambda _: None)}, Ledger())
+        for create in (True, False):
+            with (
+                Store.create(path, {}) if create else Store.open(path) as store,
+                pytest.raises(ConfigError, match="unreachable"),
+            ):
+                dead.probe(Journal(store))
+        with FakeLLM([probing()]) as server:
+            for _ in range(2):
+                exchange = self.exchange(server)
+                with Store.open(path) as store:
+                    exchange.probe(Journal(store))
+                assert exchange.modes == {"m": "json_schema"}
+            assert len(server.seen) == 1
 
     def test_the_probe_is_made_once_and_charged(self, tmp_path):
         with FakeLLM(usual()) as server:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from fake_llm import BAD, GOOD, FakeLLM, Rule, probing, proposal, usual
+from fake_llm import BAD, DIFF, GOOD, FakeLLM, Rule, probing, proposal, usual
 from synthetic import SyntheticEvaluator
 
 from akv_rsi.cli import run as run_command
@@ -72,12 +72,13 @@ def drafts(path):
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """A finished search whose first proposal has to be repaired."""
+    """A finished search whose first proposals have to be repaired: a faulty one, and a diff."""
     os.environ["TEST_KEY"] = SECRET
     path = tmp_path_factory.mktemp("llm") / "r"
     good = [proposal(GOOD.format(keep=keep)) for keep in (6, 9, 4, 12, 3, 14, 5, 7)]
     notes = Notes()
-    with FakeLLM(usual(new=[proposal(BAD), *good])) as server:
+    faulty = [proposal(BAD), f"```diff\n{DIFF}```"]
+    with FakeLLM(usual(new=[*faulty, *good])) as server:
         report = search(path, server, notes)
     del os.environ["TEST_KEY"]
     return path, report, server, notes
@@ -97,11 +98,38 @@ def test_what_models_propose_is_screened_and_run(done):
 
 def test_what_is_refused_goes_back_with_its_lines(done):
     path, _, server, _ = done
-    repairs = [m for m in server.seen if "This policy was refused" in m["messages"][1]["content"]]
-    assert len(repairs) == 1
-    assert "line 2: " in repairs[0]["messages"][1]["content"]
+    repairs = repaired(server)
+    assert len(repairs) == 2
+    assert "line 2: " in next(told for told in repairs if "import os" in told)
     waves = [event.key for event in events(path, "llm-answered")]
     assert "search/0/1/0" in waves
+
+
+def test_a_diff_is_never_applied(done):
+    """PITFALLS 30: diffs that do not apply, worse with local models.
+
+    Models are shown whole programs and write whole ones: a diff is refused and goes back.
+    """
+    path, _, server, _ = done
+    (told,) = (told for told in repaired(server) if DIFF in told)
+    assert "What is wrong with it:" in told
+    assert not any("@@" in row["candidate"].spec.source for row in drafts(path))
+
+
+def repaired(server):
+    """The requests to repair a program."""
+    asked = [message["messages"][1]["content"] for message in server.seen]
+    return [text for text in asked if "This policy was refused" in text]
+
+
+def test_models_are_compared_with_what_is_simple(done):
+    """PITFALLS 36: best of N and hand-written policies match evolution; so they always run."""
+    _, report, _, _ = done
+    spent = report.episodes
+    assert spent["search"] <= TINY["episodes"]
+    assert min(spent["best-of-n"], spent["baselines"]) >= 0.8 * spent["search"]
+    rivals = {pair.against: pair.verdict for pair in report.comparisons}
+    assert rivals.keys() >= {row.name for row in (report.best_of_n, *report.baselines)}
 
 
 def test_a_model_that_never_learns_costs_its_proposals(tmp_path, monkeypatch):
@@ -271,5 +299,9 @@ def test_a_dry_run_tells_the_price_and_makes_nothing(capsys, tmp_path):
     assert not (tmp_path / "runs").exists()
     assert run_command([*asked[:-1], "--max-usd", "100"]) == 0
     assert json.loads(capsys.readouterr().out)["warnings"] == []
+    assert run_command([*asked[:-1], "--max-time", "1"]) == 0
+    about = json.loads(capsys.readouterr().out)
+    assert about["seconds"] > 1
+    assert "more than --max-time" in about["warnings"][0]
     assert run_command(["search", "--llm", "m", "--llm-key-env", "NO_SUCH", "--dry-run"]) == 2
     assert "NO_SUCH: the variable is not set" in capsys.readouterr().err

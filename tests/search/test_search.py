@@ -66,7 +66,9 @@ def test_the_report_has_the_promised_shape(finished):
 
 
 def test_the_arms_spend_the_same_and_no_more(finished):
+    """PITFALLS 36: simple baselines match evolution; so they always run, at an equal budget."""
     _, report, evaluator = finished
+    assert set(SearchConfig().arms) == set(report.episodes) == {"search", "best-of-n", "baselines"}
     assert max(report.episodes.values()) <= TINY["episodes"]
     assert report.episodes["search"] >= 0.8 * TINY["episodes"]
     assert report.episodes["best-of-n"] >= 0.8 * TINY["episodes"]

@@ -96,6 +96,16 @@ def test_an_unfinished_run_hands_on_nothing(tmp_path):
         search(tmp_path / "r", warm_start=str(tmp_path / "nowhere"))
 
 
+@pytest.mark.parametrize(("name", "why"), [("nowhere", "holds no run"), ("young", "finished run")])
+def test_what_cannot_be_begun_with_is_told_before_anything_is_made(tmp_path, capsys, name, why):
+    Store.create(tmp_path / "young", {}).close()
+    runs = tmp_path / "runs"
+    asked = ["search", "--quick", "--runs", runs, "--warm-start", tmp_path / name]
+    assert run_command([str(word) for word in asked]) == 1
+    assert why in capsys.readouterr().err
+    assert not runs.exists()
+
+
 @pytest.mark.parametrize("name", ["best of N", "grammar", "grammar, numbers not tuned"])
 def test_contenders_spend_the_same_and_are_tested_once(name, tmp_path):
     config = SearchConfig(**{**TINY, "evidence": False})

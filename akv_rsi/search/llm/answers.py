@@ -48,7 +48,8 @@ class Probe(BaseModel):
 
 
 Form = TypeVar("Form", bound=BaseModel)
-_FENCE = re.compile(r"```(?:json|python|py)?[ \t]*\n(.*?)```", re.S)
+_FENCE = re.compile(r"```(\w*)[ \t]*\n(.*?)(?:```|\Z)", re.S)
+_FENCED = ("json", "python", "py", "")
 
 
 def schema(form: type[BaseModel], mode: Mode = "json_schema") -> dict[str, Any]:
@@ -67,9 +68,10 @@ def instruction(form: type[BaseModel], mode: Mode) -> str:
 def read(text: str, form: type[Form]) -> Form | None:
     """The form in ``text``: as JSON, or in a fenced block; None when there is none.
 
-    A proposal may also be just a Python program, fenced or alone.
+    A proposal may also be just a Python program, fenced or alone. Blocks of other languages, such
+    as diffs, are passed over.
     """
-    blocks = [match.group(1) for match in _FENCE.finditer(text)]
+    blocks = [block for language, block in _FENCE.findall(text) if language in _FENCED]
     for candidate in (text, *blocks):
         try:
             return form.model_validate_json(candidate.strip())

@@ -175,6 +175,14 @@ class Endpoint:
             raise Broken("malformed", "the answer is no chat completion") from error
 
 
+def unusable(endpoint: Endpoint, why: str) -> ConfigError:
+    """The error that a model cannot be asked at all, with what may help."""
+    model = endpoint.model
+    locked = why.startswith(("refused HTTP 401", "refused HTTP 403"))
+    hint = "; name the variable that holds its key with --llm-key-env" if locked else ""
+    return ConfigError(f"--llm {model.name} at {model.url}: {why}{hint}")
+
+
 def estimate(*texts: str) -> int:
     """At most so many tokens, as a rule: three bytes each."""
     return sum(len(text.encode()) // 3 + 8 for text in texts)

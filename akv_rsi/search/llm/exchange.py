@@ -17,7 +17,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from akv_rsi.errors import ConfigError
 from akv_rsi.search.journal import Journal, Outcome
 from akv_rsi.search.ledger import Ledger, Spend
 from akv_rsi.search.llm.answers import (
@@ -30,7 +29,7 @@ from akv_rsi.search.llm.answers import (
     read,
     schema,
 )
-from akv_rsi.search.llm.endpoint import Endpoint, Mode, estimate
+from akv_rsi.search.llm.endpoint import Endpoint, Mode, estimate, unusable
 from akv_rsi.search.llm.prompts import prompt
 
 CONCURRENCY = 4
@@ -125,14 +124,21 @@ class Exchange:
         return [Answered(**row) for row in answers]
 
     def probe(self, journal: Journal) -> None:
-        """Finds out, once, which form of answers each model manages; `ConfigError` if none does."""
+        """Finds out, once, which form of answers each model manages; `ConfigError` if none does.
+
+        A failure on record says how it was then: a run that is resumed asks how it is now.
+        """
         for model, endpoint in self.endpoints.items():
             asks = [_probing(model)] * len(MODES)
-            found = self._durably(journal, f"probe/{model}", asks, lambda e=endpoint: [_probed(e)])  # type: ignore[misc]
-            if not found or not found[0]["content"]:
-                why = found[0]["failure"] if found else "--max-usd does not pay for a question"
-                raise ConfigError(f"--llm {model} at {endpoint.model.url}: {why}")
-            self.modes[model] = found[0]["content"]["mode"]
+            for attempt in count():
+                recalled, key = journal.replaying, f"probe/{model}" + f"/{attempt}" * bool(attempt)
+                found = self._durably(journal, key, asks, lambda e=endpoint: [_probed(e)])  # type: ignore[misc]
+                if found and found[0]["content"]:
+                    self.modes[model] = found[0]["content"]["mode"]
+                    break
+                if not (found and recalled):
+                    why = found[0]["failure"] if found else "--max-usd does not pay for a question"
+                    raise unusable(endpoint, why)
 
     def _durably(
         self,
