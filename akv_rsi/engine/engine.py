@@ -242,7 +242,7 @@ class Engine:
             for sequence in sequences:
                 lane.remove(sequence)
                 sequence.release(keep=logits is not None)
-        return list(logits.split(count))
+        return [logits[row : row + count] for row in range(0, len(logits), count)]
 
     def _observe(
         self,
