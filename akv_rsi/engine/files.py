@@ -14,10 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from packaging.version import Version
+
 from akv_rsi.errors import ModelLoadError
 
 # Of a hub repository, what a model needs.
 _FILES = ["*.json", "*.safetensors", "*.model", "*.jinja", "tokenizer*"]
+
+_GEMMA_READ_RIGHT = Version("5.24")
 
 
 def model_folder(name: str | Path) -> Path:
@@ -92,9 +96,21 @@ def _unpacked(file: Path) -> Path:
     return folder
 
 
+def check_tokenizer(model_type: str, version: str) -> None:
+    """Raises `ModelLoadError` where this transformers misreads the tokenizer in a ``.gguf`` file.
+
+    Version 5.17 splits Gemma's text into about three times as many tokens, and says nothing.
+    """
+    if model_type.startswith("gemma") and Version(version) < _GEMMA_READ_RIGHT:
+        raise ModelLoadError(
+            f"transformers {version} misreads the tokenizer of a {model_type} .gguf file: "
+            f"install {_GEMMA_READ_RIGHT} or later, or use a folder with safetensors"
+        )
+
+
 def _unpack(file: Path, folder: Path) -> None:
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, __version__
 
     where = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
     try:
@@ -105,6 +121,7 @@ def _unpack(file: Path, folder: Path) -> None:
             )
     except Exception as error:  # a parser of foreign files raises whatever it runs into
         raise ModelLoadError(f"cannot unpack {file}: {one_line(error)}") from error
+    check_tokenizer(packed.config.model_type, __version__)
     if missing := sorted(info["missing_keys"]):
         raise ModelLoadError(f"{file} lacks weights for {', '.join(missing[:3])}")
     # transformers keeps the model flagged as quantised and will not save it: move the weights to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,14 @@ def test_a_hub_id_that_cannot_be_had_is_one_clear_line(
     with pytest.raises(ModelLoadError, match="someone/tiny is not in the local hub cache") as error:
         load_model("someone/tiny", CONFIG)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "version", "right"),
+    [("gemma3_text", "5.17.0", False), ("gemma3_text", "5.24.0", True), ("llama", "5.17.0", True)],
+)
+def test_a_tokenizer_that_would_be_misread_is_refused(
+    model_type: str, version: str, right: bool
+) -> None:
+    with nullcontext() if right else pytest.raises(ModelLoadError, match=r"install 5\.24"):
+        files.check_tokenizer(model_type, version)
