@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 
+import pytest
 from piloting import NARROW, WIDE, drive, press, settle, text, until
 
 from akv_rsi.insight.cachemap import CacheMap, State
@@ -180,7 +181,11 @@ def test_the_store_is_followed_and_a_failure_is_told(copy):
 
 
 WRITER = """
-import sys, time
+import signal, sys, time
+if sys.argv[2] == "deaf":  # as what a script starts in the background
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+else:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 from pathlib import Path
 from akv_rsi.search.store import Store
 with Store.open(Path(sys.argv[1])):
@@ -189,13 +194,14 @@ with Store.open(Path(sys.argv[1])):
 """
 
 
-def test_a_running_search_is_paused_and_stopped(copy):
+@pytest.mark.parametrize(("hearing", "end"), [("keen", signal.SIGINT), ("deaf", signal.SIGTERM)])
+def test_a_running_search_is_paused_and_stopped(copy, hearing, end):
     """The process that writes the run, in place of a search."""
     database = sqlite3.connect(copy / "run.sqlite")
     database.execute("DELETE FROM events WHERE seq >= 20")
     database.commit()
     database.close()
-    command = [sys.executable, "-c", WRITER, str(copy)]
+    command = [sys.executable, "-c", WRITER, str(copy), hearing]
 
     async def steps(app, pilot):
         def told(words):
@@ -214,7 +220,7 @@ def test_a_running_search_is_paused_and_stopped(copy):
         await press(app, pilot, "x", "y")
         await until(pilot, lambda: told("stopped; 20 steps"))
         assert told("--resume")
-        assert writer.wait() == -signal.SIGINT
+        assert writer.wait() == -end
 
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -24,6 +24,7 @@ from akv_rsi.tui.pane import Pane
 from akv_rsi.tui.plot import Plot
 
 _BAR, _MOST = 24, 6
+_GRACE_S = 3.0  # for a search that was interrupted
 _COLOURS = (33, 166, 65)  # as the archive's plot has them
 
 
@@ -155,5 +156,12 @@ they finish) and lets it go on; **x** stops it safely: nothing recorded is lost,
             self.app.push_screen(Confirm(question), self._stop)
 
     def _stop(self, sure: bool | None) -> None:
+        process = owner(self.shown.run.path)
         if sure and self._signal(signal.SIGINT, signal.SIGCONT):
             self.notify("Stopping: what runs now is not waited for.")
+            self.set_timer(_GRACE_S, lambda: self._insist(process))
+
+    def _insist(self, process: int | None) -> None:
+        """What a script started in the background ignores interrupts; nothing recorded is lost."""
+        if process is not None and owner(self.shown.run.path) == process:
+            self._signal(signal.SIGTERM)
