@@ -185,10 +185,9 @@ class Screen:
 
     def prune(self, candidate: Candidate) -> Candidate | None:
         """``candidate`` without the rules that change nothing on the recordings; None if all do."""
-        recorded, few = self._recordings, self._recordings[: self._few]
-        known = [
-            replay.fingerprint for replay in self._replays.replay_cost(candidate.spec, recorded)
-        ]
+        few, rest = self._recordings[: self._few], self._recordings[self._few :]
+        outcome = self._replays.replay_cost(candidate.spec, self._recordings)
+        known = [replay.fingerprint for replay in outcome]
         shorter = candidate
         for number in reversed(range(count_rules(candidate.spec.source))):
             source = without_rule(shorter.spec.source, number)
@@ -197,7 +196,9 @@ class Screen:
             values = _inherited(tunables_of(source), shorter.values)
             spec = replace(shorter.spec, source=source)
             tried = Candidate(spec, "prune", (candidate.id,)).with_values(values)
-            if self._acts_as(known, tried.spec, few) and self._acts_as(known, tried.spec, recorded):
+            if self._acts_as(known[: self._few], tried.spec, few) and self._acts_as(
+                known[self._few :], tried.spec, rest
+            ):
                 shorter = tried
         return None if shorter is candidate else shorter
 
@@ -208,7 +209,7 @@ class Screen:
             outcome = self._replays.replay_cost(spec, recordings)
         except (PolicyError, OpError):
             return False
-        return all(replay.fingerprint == name for replay, name in zip(outcome, known, strict=False))
+        return [replay.fingerprint for replay in outcome] == known
 
     def problem(self, source: str) -> str:
         """Why a policy's source is refused, with line numbers where there are any; else empty.
