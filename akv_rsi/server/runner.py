@@ -113,6 +113,7 @@ class Runner:
         except Exception as error:  # noqa: BLE001  # the thread's boundary: all must be told
             self._fail(error)
             return
+        self.stats = self._engine.stats()  # before the answers go out, so that it counts them
         for number, sampled in outputs.items():
             ticket = self._tickets[number]
             if len(sampled.tokens) > ticket.sent:
@@ -120,7 +121,6 @@ class Runner:
                 ticket.sent = len(sampled.tokens)
         for number, outcome in outcomes:
             self._tickets.pop(number).tell(outcome)
-        self.stats = self._engine.stats()
 
     def _submit(self, ticket: Ticket, request: Request) -> None:
         try:
