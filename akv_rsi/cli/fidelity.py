@@ -24,19 +24,14 @@ from akv_rsi.tasks.agent import ChatFormat
 from akv_rsi.tasks.load import find_model, load_engine
 from akv_rsi.tasks.script import demonstrate
 from akv_rsi.tasks.suites import load_suite, task_refs
-from akv_rsi.tasks.traces.calibrate import calibrate
-from akv_rsi.tasks.traces.corpus import WHOLE
-from akv_rsi.tasks.traces.draft import Options
 from akv_rsi.tasks.traces.fidelity import Fidelity
 from akv_rsi.tasks.traces.fidelity_rows import fidelity_rows
 from akv_rsi.tasks.traces.model import Modelled
-from akv_rsi.tasks.traces.model import model as model_of
 from akv_rsi.tasks.traces.provider import Tariff, load_tariff
-from akv_rsi.tasks.traces.read import Reading, find_files
 from akv_rsi.tasks.traces.redact import mask
 from akv_rsi.tasks.traces.redact import redact as redacted
 from akv_rsi.tasks.traces.replays import Setting
-from akv_rsi.tasks.traces.scripts import script_of
+from akv_rsi.tasks.traces.scripts import recorded, script_of
 
 MAX_TURNS = 200
 MOST_SHOWN = 5
@@ -80,8 +75,8 @@ def fidelity(
         raise ConfigError("--tokens must be at least 2, --conversations 1, --spans 0")
     specs = {name: policy_named(name, oracle=False) for name in policy or library.names()}
     (folder, chat), tariff = find_model(model), load_tariff(prices)
-    recorded = _of_suites(suite, chat, tariff, conversations) if suite else _of_files(paths)
-    found = (script_of(context, chat, tokens) for context in recorded)
+    contexts = _of_suites(suite, chat, tariff, conversations) if suite else recorded(paths)
+    found = (script_of(context, chat, tokens) for context in contexts)
     scripts = [*islice((one for one in found if one is not None), conversations)]
     if not scripts:
         raise ConfigError(
@@ -101,11 +96,6 @@ def fidelity(
         print_json(about | {"policies": shown})
     else:
         _show(about, shown, Console())
-
-
-def _of_files(paths: Sequence[str]) -> Iterator[Modelled]:
-    for trace in Reading(find_files(paths), Options(clip=WHOLE)):
-        yield from model_of(trace, calibrate(trace))
 
 
 def _of_suites(

@@ -89,6 +89,7 @@ class Measures:
             "cost_per_run": round(prices.cost(self.usage) / self.runs, 1),
             "cpu_s_per_run": round(self.processor / self.runs, 2),
             "hit_share": round(self.cached / max(1, self.prompt), 3),
+            "computed_tokens": self.usage.uncached,
             "refreshed_tokens": self.usage.refreshed,
             "pages_in_use_at_most": pages - free,
             "seconds": round(self.seconds, 2),

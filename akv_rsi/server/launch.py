@@ -46,9 +46,14 @@ def service_on(
     tenants: Tenants,
     policy: PolicySpec | None = None,
     limits: Limits | None = None,
+    span: int | None = None,
 ) -> Service:
-    """A service on an engine that has the weights of ``model``."""
-    folder, span = find_span(model)
+    """A service on an engine that reads the tokens of ``model``; ``span`` is what policies trust.
+
+    By default that is the reliable span of the model.
+    """
+    folder, reliable = find_span(model)
+    span = span or reliable
     planner = Planner(policy, span, limits or Limits()) if policy is not None else None
     template = ChatTemplate.load(folder)
     return Service(model, engine, template, config, tenants, planner)

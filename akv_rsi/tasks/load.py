@@ -13,6 +13,7 @@ from akv_rsi.tasks.agent import ChatFormat, WordFormat
 from akv_rsi.tasks.bench import Agent
 from akv_rsi.tasks.pretrained import TemplateFormat
 from akv_rsi.tasks.reference.model import MODEL_DIR, RELIABLE_SPAN, load_reference
+from akv_rsi.tasks.template import ChatTemplate
 
 if TYPE_CHECKING:
     from akv_rsi.engine.engine import Engine
@@ -71,3 +72,24 @@ def load_engine(path: Path, config: EngineConfig) -> Engine:
     from akv_rsi.engine.model import load_model
 
     return Engine(load_model(path, config), config)
+
+
+def shaped_engine(shape: str, path: Path, config: EngineConfig, seed: int = 0) -> Engine:
+    """An engine on random weights in a shape of `SHAPES`, for the tokenizer in the folder ``path``.
+
+    At temperature 0 each token it answers is a piece of text, and none ends an answer.
+    `ConfigError` for an unknown shape, and for a tokenizer of more tokens than it has.
+    """
+    from akv_rsi.engine.bench.shape import SHAPES, random_llama, speak_only
+    from akv_rsi.engine.engine import Engine
+    from akv_rsi.engine.model import Model
+
+    if shape not in SHAPES:
+        raise ConfigError(f"unknown shape {shape!r}: use {', '.join(SHAPES)}")
+    template = ChatTemplate.load(path)
+    words, known = template.words(), SHAPES[shape]["vocab_size"]
+    if words[-1] >= known:
+        raise ConfigError(f"the shape {shape} has {known} tokens, fewer than the tokenizer")
+    hf = random_llama(SHAPES[shape], config, seed)
+    speak_only(hf, words)
+    return Engine(Model.from_pretrained(hf, config), config)

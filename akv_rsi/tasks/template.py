@@ -25,6 +25,8 @@ from akv_rsi.types import Range
 
 # A text that no end marker holds.
 _PROBE = "Yes"
+# What a decoder writes for bytes that are no whole character.
+_BROKEN = "\ufffd"
 # Conversations whose messages are remembered.
 _CAPACITY = 512
 
@@ -139,6 +141,14 @@ class ChatTemplate:
         end = probe.token_at(probe.written.text.rindex(_PROBE) + len(_PROBE))
         eos = self.tokenizer.eos_token_id
         return frozenset({*probe.tokens[end : end + 1], *([] if eos is None else [eos])})
+
+    def words(self) -> list[int]:
+        """The tokens that stand for text by themselves and end no answer, ascending."""
+        texts = self.tokenizer.batch_decode(
+            [[token] for token in range(len(self.tokenizer))], skip_special_tokens=True
+        )
+        ends = self.stops()
+        return [i for i, t in enumerate(texts) if t.strip() and _BROKEN not in t and i not in ends]
 
     def encode(self, text: str) -> tuple[int, ...]:
         """A text that is no conversation, as the tokenizer opens one."""

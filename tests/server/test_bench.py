@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from serving import service
 
-from akv_rsi.cli.bench_serve import _trajectories
+from akv_rsi.cli.bench_serve import _demonstrated
 from akv_rsi.policies import library
 from akv_rsi.server.bench import Measures, Setting, measure
 from akv_rsi.tasks.cost import load_prices
@@ -21,7 +21,7 @@ def measured(policy: str, concurrency: int = 1, runs: int = 1, **tunables: Any) 
     spec = library.spec(policy, **tunables)
     editor = library.editor(policy, **tunables) if spec.kind == "editor" else None
     made, found = service(policy=None if editor else spec), Measures()
-    trajectories = _trajectories(("repo",), runs, PRICES)
+    trajectories = _demonstrated(("repo",), runs, PRICES)
     setting = Setting(448, answer=2, delay=0.0)
     asyncio.run(measure(made, trajectories, concurrency, setting, found, editor))
     made.runner._engine.check()

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from akv_rsi.config import EngineConfig
+from akv_rsi.engine.bench.shape import LLAMA_8B, random_llama
 from akv_rsi.engine.bench.trajectory import POLICIES, Turns, ids, play
 from akv_rsi.engine.engine import Engine
 from akv_rsi.engine.model import Model
@@ -23,18 +23,6 @@ from akv_rsi.engine.pool import Ints
 from akv_rsi.engine.request import Completion, Request
 from akv_rsi.types import Drop, OpHistory, Refresh, Repos
 
-SHAPE: dict[str, Any] = {
-    "vocab_size": 128256,
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "max_position_embeddings": 131072,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 5e5},
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
 # Keys and values of a token: 32 layers, 8 heads of 128 dimensions, 2 bytes each.
 TOKEN_BYTES = 2 * 32 * 8 * 128 * 2
 BATCH, CONTEXT, LONG = 32, 8192, 32768
@@ -62,7 +50,7 @@ def bench_serving(seed: int = 0, say: Callable[[str], None] = lambda _: None) ->
     engine.reset()
     found["edits"] = _edits(engine, random)
     found["trajectory"] = {}
-    turns = Turns.drawn(random, SHAPE["vocab_size"])
+    turns = Turns.drawn(random, LLAMA_8B["vocab_size"])
     for name, policy in POLICIES.items():
         say(f"trajectory: {name}")
         for _ in range(2):
@@ -74,16 +62,6 @@ def bench_serving(seed: int = 0, say: Callable[[str], None] = lambda _: None) ->
 
 def make_engine(seed: int) -> tuple[Engine, int]:
     """The engine, and the bytes of weights that each step reads."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(seed)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    with torch.device("cuda"):
-        hf = LlamaForCausalLM(LlamaConfig(**SHAPE))
-    torch.set_default_dtype(before)
-    named = hf.named_parameters()
-    weights = sum(p.numel() * p.element_size() for name, p in named if "embed_tokens" not in name)
     config = EngineConfig(
         device="cuda",
         dtype="bfloat16",
@@ -92,6 +70,9 @@ def make_engine(seed: int) -> tuple[Engine, int]:
         chunk_tokens=8192,
         self_test=False,
     )
+    hf = random_llama(LLAMA_8B, config, seed)
+    named = hf.named_parameters()
+    weights = sum(p.numel() * p.element_size() for name, p in named if "embed_tokens" not in name)
     return Engine(Model.from_pretrained(hf, config), config), weights
 
 
@@ -112,7 +93,7 @@ def timed(engine: Engine, request: Request) -> tuple[Completion, list[float]]:
 def _decode(
     engine: Engine, random: np.random.Generator, weights: int, copy: float
 ) -> dict[str, float]:
-    prompts = random.integers(0, SHAPE["vocab_size"], (BATCH, CONTEXT))
+    prompts = random.integers(0, LLAMA_8B["vocab_size"], (BATCH, CONTEXT))
     for new in (8, 64):
         steps = _together(engine, [Request(ids(prompt), max_new_tokens=new) for prompt in prompts])
     median = float(np.median(steps[-48:]))
@@ -142,7 +123,7 @@ def _edits(engine: Engine, random: np.random.Generator) -> dict[str, float]:
 
     The last token of a call is computed along with the next call: not with one that is timed.
     """
-    tokens: Ints = random.integers(0, SHAPE["vocab_size"], LONG)
+    tokens: Ints = random.integers(0, LLAMA_8B["vocab_size"], LONG)
     completion, _ = timed(engine, Request(ids(tokens), max_new_tokens=16))
     found = {"first_prefill": [completion.ttft]}
     for shift in range(6):

@@ -1,8 +1,10 @@
-"""A model in the shape of SmolLM2-135M with random weights: in transformers, and in the engine."""
+"""Models with random weights in the shape of real ones: in transformers, and in the engine."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +14,24 @@ from akv_rsi.engine.engine import Engine
 from akv_rsi.engine.model import Model
 
 VOCABULARY = 49152
+
+# Llama-3.1-8B's.
+LLAMA_8B: Mapping[str, Any] = MappingProxyType(
+    {
+        "vocab_size": 128256,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5e5},
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+)
+# By the name a user gives them.
+SHAPES: Mapping[str, Mapping[str, Any]] = MappingProxyType({"8b": LLAMA_8B})
 
 
 class Pair(NamedTuple):
@@ -48,6 +68,33 @@ def smollm2_pair(config: EngineConfig, seed: int) -> Pair:
     twin.load_state_dict(stock.state_dict(), assign=True)
     twin.model.rotary_emb = rotary
     return Pair(stock, Engine(Model.from_pretrained(twin, config), config))
+
+
+def random_llama(shape: Mapping[str, Any], config: EngineConfig, seed: int) -> Any:
+    """A transformers Llama, made where ``config`` has it run and in its ``dtype``."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, config.dtype))
+    try:
+        with torch.device(config.device):
+            return LlamaForCausalLM(LlamaConfig(**deepcopy(dict(shape))))
+    finally:
+        torch.set_default_dtype(before)
+
+
+@torch.inference_mode()
+def speak_only(hf: Any, tokens: Sequence[int]) -> None:
+    """Has a model of random weights choose none but ``tokens``, at temperature 0.
+
+    The output weights of all others become zeros, and so their logits: the largest of many random
+    ones lies above. It computes as much as before.
+    """
+    weights = hf.lm_head.weight
+    spoken = weights[list(tokens)].clone()
+    weights.zero_()
+    weights[list(tokens)] = spoken
 
 
 def random_tokens(count: int, seed: int) -> tuple[int, ...]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from akv_rsi.policies.resident import AGENT_KINDS
 from akv_rsi.tasks.agent import ChatFormat
 from akv_rsi.tasks.environment import Message
-from akv_rsi.tasks.traces.model import Modelled
+from akv_rsi.tasks.traces.calibrate import calibrate
+from akv_rsi.tasks.traces.corpus import WHOLE
+from akv_rsi.tasks.traces.draft import Options
+from akv_rsi.tasks.traces.model import Modelled, model
+from akv_rsi.tasks.traces.read import Reading, find_files
 from akv_rsi.types import Call, Range, Segment, Trajectory
 
 
@@ -33,6 +38,12 @@ class Script:
             and segment.kind in AGENT_KINDS
             and segment.start + self.header < segment.end
         ]
+
+
+def recorded(paths: Sequence[str]) -> Iterator[Modelled]:
+    """The contexts in transcripts, with their whole text, file by file."""
+    for trace in Reading(find_files(paths), Options(clip=WHOLE)):
+        yield from model(trace, calibrate(trace))
 
 
 def script_of(context: Modelled, chat: ChatFormat, limit: int) -> Script | None:
