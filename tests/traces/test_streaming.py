@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from make import turn
 
+from akv_rsi.tasks.traces.audit import AuditConfig, audit_trace
+from akv_rsi.tasks.traces.draft import Options
 from akv_rsi.tasks.traces.jsonwalk import JsonError, JsonWalker
 from akv_rsi.tasks.traces.read import Reading
 
@@ -94,10 +96,42 @@ def test_a_large_document_takes_little_memory(tmp_path: Path) -> None:
     assert peak < 9_000_000
 
 
+def codex(path: Path, rounds: int, result: str) -> Path:
+    """A rollout in which the user speaks again and again: each time reasoning is forgotten."""
+
+    def item(**payload: Any) -> str:
+        return json.dumps({"type": "response_item", "payload": payload}) + "\n"
+
+    with path.open("w") as file:
+        file.write(json.dumps({"type": "session_meta", "payload": {"id": "s"}}) + "\n")
+        for number in range(rounds):
+            file.write(item(type="message", role="user", content=f"task {number}"))
+            file.write(item(type="reasoning", summary=[], encrypted_content="e" * 50))
+            file.write(item(type="function_call", name="look", arguments="{}", call_id=f"{number}"))
+            output = f"{number} {result}"
+            file.write(item(type="function_call_output", call_id=f"{number}", output=output))
+    return path
+
+
+def test_a_context_rewritten_a_thousand_times_costs_no_square(tmp_path: Path) -> None:
+    (small,) = Reading([codex(tmp_path / "a.jsonl", 40, "some text")], Options(copies=10**6))
+    (bundled,) = Reading([codex(tmp_path / "a.jsonl", 40, "some text")], Options(copies=100))
+    assert [c.kept for c in small.contexts[:3]] == [c.kept for c in bundled.contexts[:3]]
+    costs = [audit_trace(t, AuditConfig(), None).full.cost for t in (small, bundled)]
+    assert costs[1] == pytest.approx(costs[0], rel=0.01)
+    (large,) = Reading([codex(tmp_path / "b.jsonl", 1000, "some text")], Options(copies=1000))
+    assert len(large.contexts) > 900
+    assert sum(len(context.pieces) for context in large.contexts) < 15_000
+
+
 @pytest.mark.slow
-def test_200_megabytes_in_30_seconds_and_500_megabytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["one document", "lines"])
+def test_200_megabytes_in_30_seconds_and_500_megabytes(tmp_path: Path, kind: str) -> None:
     """CPU seconds, so that what else the machine does is not measured."""
-    path = chat(tmp_path / "huge.json", 48_000, "some text of a tool " * 200)
+    if kind == "lines":
+        path = codex(tmp_path / "huge.jsonl", 24_000, "some text of a tool " * 410)
+    else:
+        path = chat(tmp_path / "huge.json", 48_000, "some text of a tool " * 200)
     assert path.stat().st_size > 200_000_000
     code = "import sys; from akv_rsi.cli import run; sys.exit(run(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "audit", str(path), "--json"]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import median
 from typing import Literal, NamedTuple
 
@@ -102,8 +103,9 @@ def _points(trace: Trace) -> Iterator[_Point]:
 def _slope(points: Sequence[_Point]) -> float:
     """Least squares within contexts; through the origin if nothing would be left of the hidden."""
     over = under = 0.0
-    for number in {point.context for point in points}:
-        own = [point for point in points if point.context == number]
+    # The points come context by context, and a session may have thousands of contexts.
+    for _, inside in groupby(points, key=lambda point: point.context):
+        own = [*inside]
         size, tokens = (sum(p[k] for p in own) / len(own) for k in (2, 1))
         over += sum((p.size - size) * (p.tokens - tokens) for p in own)
         under += sum((p.size - size) ** 2 for p in own)

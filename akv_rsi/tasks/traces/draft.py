@@ -24,7 +24,7 @@ from akv_rsi.tasks.traces.events import (
     Skipped,
     Totals,
 )
-from akv_rsi.tasks.traces.trace import Context, Count, Piece, Step, Trace
+from akv_rsi.tasks.traces.trace import Context, Count, Piece, Step, Trace, bundled
 from akv_rsi.types import SegmentKind
 
 IMAGE_TOKENS = 1500
@@ -41,12 +41,14 @@ class Options:
     """How conversations are measured and how much text is kept for policies to look at.
 
     ``measure`` counts a text's tokens; without it sizes are characters. Of each conversation the
-    first ``texts`` pieces keep their text, at most ``clip`` characters of it, head and tail.
+    first ``texts`` pieces keep their text, at most ``clip`` characters of it, head and tail. What a
+    rewritten context keeps is one piece for each kind, once there have been ``copies`` of pieces.
     """
 
     measure: Callable[[str], int] | None = None
     texts: int = 20_000
     clip: int = 4000
+    copies: int = 100_000
 
 
 class _Link(NamedTuple):
@@ -74,7 +76,7 @@ class Draft:
         self._links: dict[str, _Link] = {}
         self._last: _Link | None = None
         self._unanswered: set[str] = set()
-        self._pieces = 0
+        self._pieces = self._copies = 0
 
     def take(self, event: Event) -> None:
         """Takes one event of this conversation."""
@@ -209,17 +211,17 @@ class Draft:
         self._context = Context(event.cause)
         self._steps = self._context.steps
         self._trace.flags.add(event.cause)
-        place: int | None = None
+        kept, place = list[Piece](), None
         for piece in old.pieces:
-            if event.forgotten is None:
-                gone = piece.kind not in _FIRST
+            if _forgotten(piece, event):
+                place = len(kept) if place is None else place
             else:
-                gone = piece.origin in event.forgotten
-            if gone:
-                place = len(self._context.pieces) if place is None else place
-            else:
-                self._context.pieces.append(replace(piece, turn=0, pinned=False, copied=True))
-        self._context.kept = len(self._context.pieces) if place is None else place
+                kept.append(replace(piece, turn=0, pinned=False, copied=True))
+        same, rest = (kept, []) if place is None else (kept[:place], kept[place:])
+        self._copies += len(kept) if old.steps else 0
+        if self._copies > self._options.copies:
+            same, rest = bundled(same), bundled(rest)
+        self._context.pieces, self._context.kept = same + rest, len(same)
         if event.summary:
             summary = self._piece(Said("user", event.summary))
             summary.turn = 0
@@ -242,3 +244,8 @@ class Draft:
         counted = self._trace.skipped.setdefault(why, Count())
         counted.count += number
         counted.size += size
+
+
+def _forgotten(piece: Piece, event: Reset) -> bool:
+    names = event.forgotten
+    return piece.kind not in _FIRST if names is None else piece.origin in names

@@ -190,8 +190,8 @@ def bill(
         usage = _usage(call, cache.reach(call.reused, now), applied)
         more = extra[number] if extra and not call.auxiliary else 0
         if more or call.prompt < tariff.rules.minimum:
-            written = usage.written if call.prompt >= tariff.rules.minimum else 0
-            usage = replace(usage, written=written, output=usage.output + more)
+            u, written = usage, usage.written if call.prompt >= tariff.rules.minimum else 0
+            usage = Usage(1, u.uncached, u.cached, written, u.output + more, u.refreshed)
         if not call.auxiliary:
             cache.hold(call.reused, cache_end(call, tariff.prices), now)
             number += 1

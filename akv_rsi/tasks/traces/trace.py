@@ -6,7 +6,7 @@ rewriting that the file tells of, begins a new one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from akv_rsi.tasks.traces.events import Recorded
@@ -107,3 +107,20 @@ def merge_counts(into: dict[str, Count], more: Mapping[str, Count]) -> None:
     for why, other in more.items():
         own = into.setdefault(why, Count())
         own.count, own.size = own.count + other.count, own.size + other.size
+
+
+def bundled(pieces: Sequence[Piece]) -> list[Piece]:
+    """One piece for all that differ in size and text only, in the order of the first of each.
+
+    Sizes stay, and so does what a later `Reset` can forget; texts and turns are gone.
+    """
+    table: dict[tuple[object, ...], Piece] = {}
+    for piece in pieces:
+        key = (piece.kind, piece.tool, piece.origin, piece.encrypted, piece.copied)
+        own = table.get(key)
+        if own is None:
+            own = Piece(piece.kind, 0, 0, tool=piece.tool, origin=piece.origin)
+            own.encrypted, own.copied = piece.encrypted, piece.copied
+            table[key] = own
+        own.size, own.fixed = own.size + piece.size, own.fixed + piece.fixed
+    return [*table.values()]
