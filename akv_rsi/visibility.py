@@ -7,9 +7,11 @@ validates requests with it. A value is immutable; `append` and `apply` return th
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 from akv_rsi.errors import GuardError, OpError
@@ -98,6 +100,19 @@ class Visibility:
         """The visible tokens inside ``[start, end)`` as ascending, maximal ranges."""
         clipped = ((max(start, s), min(end, e)) for s, e in self.visible_ranges)
         return tuple((s, e) for s, e in clipped if s < e)
+
+    def placed(self, ranges: Iterable[Range]) -> Iterator[tuple[int, int, int]]:
+        """``(start, end, position of start)`` of the stretches of tokens in ``ranges``.
+
+        Positions follow one another within a stretch; tokens that lost their place are left out.
+        """
+        for start, end in ranges:
+            at = max(0, bisect_right(self.runs, start, key=attrgetter("start")) - 1)
+            while at < len(self.runs) and self.runs[at].start < end:
+                piece = self.runs[at].cut(start, end)
+                if piece.position is not None:
+                    yield piece.start, piece.end, piece.position
+                at += 1
 
     def append(self, count: int) -> Visibility:
         """The state ``count`` tokens later."""

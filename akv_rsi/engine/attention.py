@@ -23,6 +23,8 @@ from akv_rsi.engine.view import DeltaRun, Keys
 # Rows are taken in blocks, so that a block's scores stay in the processor's cache and a long
 # prefill does not compute the upper triangle.
 BLOCK = 128
+# A run of deltas takes a product and a turn of its own: as long as turning so many keys.
+RUN_COST = 192
 
 
 class LayerCall(NamedTuple):
@@ -116,8 +118,8 @@ class Segment:
         still = (DeltaRun(0, keys.shape[1], 0),)
         if call.rope is None:
             runs = still
-        elif len(runs) * (self.stop - self.start) > keys.shape[1]:
-            # More turned queries than keys: turning the gathered keys is less work.
+        elif runs != still and len(runs) * (self.stop - self.start + RUN_COST) > keys.shape[1]:
+            # Turning the gathered keys is less work than turning queries run by run.
             keys, runs = rotary.turn(keys, self._key_angles(rotary, call.rope)), still
         return Gathered(keys, values, runs)
 

@@ -116,10 +116,8 @@ class View:
             self._slots[tokens] = slots
             if self._copies.size:
                 self._copies[tokens] = GONE
-            for run in self._state.runs:
-                if run.position is not None:
-                    inside = tokens[(tokens >= run.start) & (tokens < run.end)]
-                    self._births[inside] = inside - run.start + run.position
+            for start, end, position in applied.visibility.placed(applied.refreshed):
+                self._births[start:end] = np.arange(position, position + end - start)
 
     def relocate(self, slots: Ints) -> None:
         """What was in slot ``i`` is in ``slots[i]`` from now on."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from akv_rsi.errors import CapabilityError, ConfigError
 from akv_rsi.policies.decision import ops_of
@@ -88,8 +88,8 @@ def prepare_by(
     ends = [
         count_tokens(messages[: i + 1]) if count_tokens else i + 1 for i in range(len(messages))
     ]
-    groups = replay(decide, "request", segments_of(messages, ends), reliable_span)
-    ops = [op for group in groups for op in group]
+    decided = replay(decide, "request", segments_of(messages, ends), reliable_span)
+    ops = [op for group in decided.groups for op in group]
     written = _by_message(ops, ends)
     if written is None:
         written = {"cache_ops": [_as_json(op) for op in ops]}
@@ -107,30 +107,38 @@ def check_client(capabilities: frozenset[str], counts_tokens: bool) -> None:
         )
 
 
+class Decided(NamedTuple):
+    """The ops before each call, and what is visible once the last of them are applied."""
+
+    groups: tuple[tuple[Op, ...], ...] = ()
+    state: Visibility = Visibility()
+
+
+NOTHING = Decided()
+
+
 def replay(
     decide: Decide,
     conversation: str,
     segments: Sequence[Segment],
     reliable_span: int,
-    known: Sequence[tuple[Op, ...]] = (),
-) -> list[tuple[Op, ...]]:
+    known: Decided = NOTHING,
+) -> Decided:
     """The ops of every call so far and of the one about to be made, call by call.
 
     ``known`` are those of the first calls, where they have been found before.
     """
-    state, groups = Visibility(), list[tuple[Op, ...]]()
+    groups, state = list(known.groups), known.state
     calls = calls_of(segments)
-    for turn, end in enumerate([*calls, len(segments)]):
+    ends = [*calls, len(segments)]
+    for turn in range(len(groups), len(ends)):
         if turn:
             state = state.append(segments[calls[turn - 1]].end - state.length)
-        if turn < len(known):
-            group = known[turn]
-        else:
-            shown = tuple(segments[:end])
-            group = decide(Snapshot(conversation, turn, shown, state, reliable_span))
+        shown = tuple(segments[: ends[turn]])
+        group = decide(Snapshot(conversation, turn, shown, state, reliable_span))
         state = state.apply(group).visibility
         groups.append(group)
-    return groups
+    return Decided(tuple(groups), state)
 
 
 def calls_of(segments: Sequence[Segment]) -> list[int]:

@@ -27,18 +27,17 @@ COLDEST = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One call, ready for the engine. ``prompt`` and ``session`` are those of a conversation."""
+    """One call, ready for the engine; ``state`` is what is visible at the end of its prompt.
+
+    ``prompt`` and ``session`` are those of a conversation.
+    """
 
     request: EngineRequest
+    state: Visibility
     stops: tuple[str, ...]
     prompt: Prompt | None = None
     session: str | None = None
     plan: Plan | None = None
-
-    @property
-    def state(self) -> Visibility:
-        """What is visible at the end of the prompt."""
-        return Visibility.replay(len(self.request.tokens), self.request.history)
 
     def usage(self, completion: Completion) -> dict[str, Any]:
         """OpenAI's usage, with the details of AKV-SGLang and ours. All counts are tokens.
@@ -105,10 +104,16 @@ class Jobs:
             plan = self.planner.plan(name, shown)
             # A short first message is all that a policy knows to be pinned, not four tokens.
             pinned = tuple((s.start, s.end) for s in shown if s.pinned)
-        history = plan.history if plan is not None else history_of(asked, prompt)
+        tokens = prompt.rendered.tokens
+        if plan is not None:
+            history, decided = plan.history, plan.decided.state
+            state = decided.append(len(tokens) - decided.length)
+        else:
+            history = history_of(asked, prompt)
+            state = Visibility.replay(len(tokens), history)
         limit = asked.max_completion_tokens or asked.max_tokens
-        request = EngineRequest(prompt.rendered.tokens, history, pinned=pinned, stop=self.ends)
-        job = Job(request, asked.stops, prompt, name, plan)
+        request = EngineRequest(tokens, history, pinned=pinned, stop=self.ends)
+        job = Job(request, state, asked.stops, prompt, name, plan)
         return self._bounded(job, asked, limit, tenant)
 
     def text(self, asked: CompletionRequest, tenant: str) -> Job:
@@ -119,7 +124,8 @@ class Jobs:
         history = plain_history(asked.cache_ops or (), len(tokens))
         pinned = ((0, min(4, len(tokens))),)
         request = EngineRequest(tokens, history, pinned=pinned, stop=self.ends)
-        return self._bounded(Job(request, asked.stops), asked, asked.max_tokens, tenant)
+        state = Visibility.replay(len(tokens), history)
+        return self._bounded(Job(request, state, asked.stops), asked, asked.max_tokens, tenant)
 
     def _tokens(self, asked: CompletionRequest) -> tuple[int, ...]:
         given = asked.prompt
@@ -167,11 +173,13 @@ class Jobs:
         answer = min(limit or self._config.answer_tokens, left)
         if prompt + answer > (most := self._tenants.limits(tenant).max_context):
             raise ContextLimit(f"prompt and answer exceed the {most} tokens you may use at once")
-        seed = secrets.randbits(32) if asked.seed is None else asked.seed
+        temperature, seed = _temperature(asked.temperature), asked.seed
+        if seed is None:
+            seed = secrets.randbits(32) if temperature else 0
         request = replace(
             job.request,
             max_new_tokens=answer,
-            temperature=_temperature(asked.temperature),
+            temperature=temperature,
             seed=seed,
             logprobs=asked.likeliest,
             tenant=tenant,

@@ -16,7 +16,7 @@ from akv_rsi.errors import CapabilityError, ConfigError, PolicyError
 from akv_rsi.policies.executor import Limits
 from akv_rsi.policies.open import open_policy
 from akv_rsi.policies.spec import PolicySpec
-from akv_rsi.policies.wire import calls_of, replay
+from akv_rsi.policies.wire import NOTHING, Decided, calls_of, replay
 from akv_rsi.server.origins import Origin, origins
 from akv_rsi.types import Op, OpHistory, Segment, Snapshot
 
@@ -31,18 +31,18 @@ class Plan:
     ``failures`` are the calls it failed before, and why.
     """
 
-    groups: tuple[tuple[Op, ...], ...] = ()
+    decided: Decided = NOTHING
     failures: tuple[tuple[int, str], ...] = ()
 
     @property
     def history(self) -> OpHistory:
         """All ops."""
-        return OpHistory(tuple(op for group in self.groups for op in group))
+        return OpHistory(tuple(op for group in self.decided.groups for op in group))
 
     @property
     def error(self) -> str | None:
         """Why the policy took no part in the call about to be made, if so."""
-        last = len(self.groups) - 1
+        last = len(self.decided.groups) - 1
         return next((why for turn, why in self.failures if turn == last), None)
 
 
@@ -79,8 +79,8 @@ class Planner:
                 failures.append((snapshot.turn, str(error)))
                 return ()
 
-        groups = replay(decide, session, segments, self._span, known.groups)
-        plan = Plan(tuple(groups), tuple(failures))
+        decided = replay(decide, session, segments, self._span, known.decided)
+        plan = Plan(decided, tuple(failures))
         self._plans[keys[-1]] = plan
         self._plans.move_to_end(keys[-1])
         while len(self._plans) > self._capacity:
@@ -89,7 +89,7 @@ class Planner:
 
     def origins(self, segments: Sequence[Segment], plan: Plan) -> dict[Op, list[Origin]]:
         """The lines of the policy's source that each op of ``plan`` comes from."""
-        return origins(self.spec, self._limits, self._span, segments, plan.groups)
+        return origins(self.spec, self._limits, self._span, segments, plan.decided.groups)
 
     def close(self) -> None:
         """Ends the sandbox."""

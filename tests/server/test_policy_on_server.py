@@ -16,7 +16,7 @@ from akv_rsi.server.planner import Planner
 from akv_rsi.server.segments import segments
 from akv_rsi.server.service import Service
 from akv_rsi.server.wire import ChatRequest
-from akv_rsi.types import Drop
+from akv_rsi.types import Drop, OpHistory
 from akv_rsi.visibility import Visibility
 
 CHAT = {"model": "reference", "temperature": 0, "max_tokens": 4}
@@ -88,7 +88,10 @@ def test_a_plan_is_the_same_from_memory_and_afresh(idle: Service) -> None:
 
     def plan(by: Planner, count: int) -> tuple:
         asked = ChatRequest.model_validate({"messages": turns(count)})
-        return by.plan("s", segments(idle.jobs.chat(asked, "").prompt)).groups
+        decided = by.plan("s", segments(idle.jobs.chat(asked, "").prompt)).decided
+        history = OpHistory(tuple(op for group in decided.groups for op in group))
+        assert decided.state == Visibility.replay(decided.state.length, history)
+        return decided.groups
 
     grown, fresh = planner(), planner()
     plans = [plan(grown, count) for count in range(1, 6)]

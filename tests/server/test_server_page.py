@@ -75,7 +75,7 @@ def test_the_tree_drops_what_is_marked_else_what_is_old(
         planner = Planner(replace(read_policy(file), tunables=(("keep", 2),)), span, Limits())
         plan = planner.plan("s", segments(prompt))
         planner.close()
-        return [[type(op) for op in group] for group in plan.groups]
+        return [[type(op) for op in group] for group in plan.decided.groups]
 
     assert groups(1000) == [[]] * 6
     # Marks go as soon as they are of an earlier turn; what has none stays two turns.
