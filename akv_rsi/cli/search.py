@@ -177,6 +177,11 @@ def show(report: SearchReport, console: Console) -> None:
         f"{report.cached_share:.0%} of prompt tokens from the cache",
         highlight=False,
     )
+    if report.llm_tokens:
+        console.print(
+            f"models read and wrote {report.llm_tokens:,} tokens, ${report.usd:.4f}",
+            highlight=False,
+        )
     console.print(f"policy: {report.best.policy_path}", highlight=False, soft_wrap=True)
 
 

@@ -64,7 +64,11 @@ class Search:
         return task_refs(self.config.suites, split, counts.get(split, self.config.test))
 
     def refer(self) -> None:
-        """Keep-everything on the train tasks, and the A/A check; then the arms."""
+        """Keep-everything on the train tasks, and the A/A check; then the arms.
+
+        Models that propose are met before: one that does not answer costs no episodes.
+        """
+        self.team.meet()
         tasks = self.tasks("train")
         self.watcher.begin("reference", len(tasks))
         reference = self._run([self.keep], tasks, keep=True)

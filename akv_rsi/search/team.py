@@ -41,6 +41,17 @@ class Team:
         """What models that propose have cost."""
         return Spend() if self._exchange is None else self._exchange.ledger.spent
 
+    def meet(self) -> None:
+        """Finds out whether the models asked for answer; `ConfigError` if one does not."""
+        if not self._config.llm:
+            return
+        from akv_rsi.search.llm.connect import ENOUGH, connect, warning
+
+        self._exchange = connect(self._config)
+        self._exchange.probe(self._journal)
+        if self._exchange.proposals < ENOUGH:
+            self._watcher.say(warning(self._exchange.proposals))
+
     def proposers(self, recordings: Sequence[Trajectory], screen: Screen) -> dict[str, Proposer]:
         """A proposer for each arm, which speaks of what occurs in ``recordings``."""
         grammar = Grammar(Vocabulary.of(recordings))
@@ -53,8 +64,8 @@ class Team:
         before = self._inherited()
         seeds = [*before.get("policies", ()), *programs, *atoms]
         search: Proposer = GrammarProposer(grammar, EVOLVE, seeds, self.playbook)
-        if self._config.llm:
-            search = self._with_models(search, grammar, screen)
+        if self._exchange is not None:
+            search = self._with_models(self._exchange, search, grammar, screen)
             self.bandit.restore(before.get("bandit", {}))
         every: dict[str, Proposer] = {
             SEARCH: search,
@@ -79,15 +90,12 @@ class Team:
         brought: dict[str, Any] = event.body
         return brought
 
-    def _with_models(self, offline: Proposer, grammar: Grammar, screen: Screen) -> Proposer:
-        """The proposer that asks models, once it is known that they answer."""
-        from akv_rsi.search.llm.connect import ENOUGH, connect, warning
+    def _with_models(
+        self, exchange: Exchange, offline: Proposer, grammar: Grammar, screen: Screen
+    ) -> Proposer:
+        """The proposer that asks models."""
         from akv_rsi.search.llm.proposer import LLMProposer
 
-        self._exchange = exchange = connect(self._config)
-        exchange.probe(self._journal)
-        if exchange.proposals < ENOUGH:
-            self._watcher.say(warning(exchange.proposals))
         tools = ", ".join(grammar.vocabulary.tools)
         about = {"budget": f"{self._config.budget:g}", "tools": tools}
         proposer = LLMProposer(exchange, offline, self.playbook, screen.problem, about)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from akv_rsi.errors import LintError
 from akv_rsi.policies import library
 from akv_rsi.policies.lint import lint
+from akv_rsi.policies.sandbox import check_types
 from akv_rsi.policies.tunables import tunables_of
 from akv_rsi.search import edit
 from akv_rsi.search.combine import cross
@@ -56,9 +57,10 @@ def program(seed):
 
 @given(SEEDS)
 @QUICK
-def test_every_program_passes_lint(seed):
+def test_every_program_passes_lint_and_types(seed):
     source = program(seed)
     lint(source)
+    check_types(source)
     assert max(map(len, source.splitlines())) <= 100
     for tunable in tunables_of(source):
         assert tunable.low <= tunable.default <= tunable.high
@@ -66,7 +68,7 @@ def test_every_program_passes_lint(seed):
 
 @given(SEEDS, st.integers(1, 4))
 @QUICK
-def test_every_line_of_descent_passes_lint(seed, steps):
+def test_every_line_of_descent_passes_lint_and_types(seed, steps):
     rng = Random(seed)
     source = rng.choice([program(seed), MINE])
     for _ in range(steps):
@@ -77,6 +79,7 @@ def test_every_line_of_descent_passes_lint(seed, steps):
             child = operator(source, GRAMMAR, rng)
         if child is not None:
             lint(child)
+            check_types(child)
             assert child != source
             assert edit.tidy(edit.parse(child)).code == child
             source = child

@@ -7,14 +7,17 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from fake_llm import BAD, DIFF, GOOD, FakeLLM, Rule, probing, proposal, usual
+from rich.console import Console
 from synthetic import SyntheticEvaluator
 
 from akv_rsi.cli import run as run_command
+from akv_rsi.cli.search import show
 from akv_rsi.errors import ConfigError
 from akv_rsi.search.config import QUICK, SearchConfig
 from akv_rsi.search.llm import endpoint
@@ -94,6 +97,21 @@ def test_what_models_propose_is_screened_and_run(done):
     answered = [row for event in events(path, "llm-answered") for row in event.body]
     assert report.usd == pytest.approx(sum(row["usd"] for row in answered))
     assert report.llm_tokens == sum(row["tokens_in"] + row["tokens_out"] for row in answered)
+
+
+def test_the_summary_tells_what_models_cost(done):
+    _, report, _, _ = done
+    console = Console(file=StringIO(), width=200)
+    show(report, console)
+    told = f"models read and wrote {report.llm_tokens:,} tokens, ${report.usd:.4f}"
+    assert told in console.file.getvalue()
+
+
+def test_a_model_that_does_not_answer_is_told_before_an_episode_is_run(tmp_path):
+    path, down = tmp_path / "r", [Rule((), [404])]
+    with FakeLLM(down) as server, pytest.raises(ConfigError, match="refused HTTP 404"):
+        search(path, server)
+    assert {event.kind for event in events(path)} == {"llm-asked", "llm-answered"}
 
 
 def test_what_is_refused_goes_back_with_its_lines(done):
