@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,8 @@ from akv_rsi.tasks.traces.calibrate import calibrate
 from akv_rsi.tasks.traces.misses import by_cause, find_misses
 from akv_rsi.tasks.traces.overall import claims_of, distribution, misses_of, policies_of
 from akv_rsi.tasks.traces.provider import RULES, Tariff
-from akv_rsi.tasks.traces.redact import mask, redact
 from akv_rsi.tasks.traces.refetch import find_refetched
 from akv_rsi.tasks.traces.replays import Replayer
-from akv_rsi.tasks.traces.report import Report
 from akv_rsi.tasks.traces.trace import Trace
 
 CLAUDE = Tariff(PRESETS["claude"], RULES["claude"])
@@ -211,55 +208,3 @@ def test_quantiles() -> None:
     assert spread is not None
     assert (spread.n, spread.p50) == (3, 2.0)
     assert distribution([]) is None
-
-
-SECRETS = [
-    "sk-ant-api03-abcdefghijklmnop1234",
-    "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
-    "AKIAIOSFODNN7EXAMPLE",
-    "AIzaSyA1234567890abcdefghijklmnopqrstu",
-    "xoxb-1234567890-abcdefghij",
-    "hf_abcdefghijklmnopqrstuvwx",
-    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmN",
-]
-
-
-@pytest.mark.parametrize("secret", SECRETS)
-def test_keys_are_masked(secret: str) -> None:
-    assert secret not in mask(f"export X={secret}; run")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "password=hunter2hunter2",
-        '{"api_key": "0123456789abcdef"}',
-        "Authorization: Bearer abcdef0123456789",
-        '{\\"client_secret\\": \\"s3cr3ts3cr3t\\"}',
-        "postgres://me:s3cr3tpass@host/db",
-    ],
-)
-def test_named_secrets_are_masked(text: str) -> None:
-    assert "[secret]" in mask(text)
-    for word in ("hunter2", "0123456789abcdef", "abcdef0123456789", "s3cr3t"):
-        assert word not in mask(text)
-
-
-def test_ordinary_text_is_left_alone() -> None:
-    for text in ("cat src/tokenizer.py", "max_tokens = 4096", "grep -n password app.py"):
-        assert mask(text) == text
-    assert redact("a") == redact("a") != redact("b")
-
-
-def test_reports_hold_no_keys_and_if_asked_no_text(tmp_path: Path) -> None:
-    command = {"cmd": f"curl -H 'x-api-key: {SECRETS[0]}' private-host"}
-    messages: list[dict[str, Any]] = [{"role": "user", "content": SECRETS[1]}]
-    for number in range(3):
-        messages += turn(number, "answer " * 50, args=command)
-    trace = only(document(tmp_path / "private.json", {"messages": messages}))
-    audit = audited(trace)
-    plain = json.dumps(Report([audit], [], AuditConfig(CLAUDE)).to_json())
-    assert not any(secret in plain for secret in SECRETS)
-    assert "private-host" in plain
-    hidden = json.dumps(Report([audit], [], AuditConfig(CLAUDE), redacted=True).to_json())
-    assert "private" not in hidden

@@ -124,14 +124,17 @@ def test_hindsight_drops_all_that_no_later_call_names() -> None:
 # --- conversations as tasks
 
 
+KEY = "sk-ant-api03-Zq7Xw9Kp2Lm4Nb8Vc6Rt1Yu3Hs5Jd0Fg"
+
+
 def chat(folder: Path, number: int, turns: int = 9) -> Path:
     """Each call names what the result before named; results are long, so that dropping pays."""
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "You are an agent. " * 20},
-        {"role": "user", "content": f"Task {number}. " * 5},
+        {"role": "user", "content": f"Task {number}. {KEY} " * 5},
     ]
     for at in range(turns):
-        text = f"next is src/n{number}_{at + 1}.py. " + f"line {number}.{at} " * 120
+        text = f"{KEY} next is src/n{number}_{at + 1}.py. " + f"line {number}.{at} " * 120
         messages += turn(at, text, args={"path": f"src/n{number}_{at}.py"})
     return document(folder / f"{number:02}.json", {"messages": messages})
 
@@ -231,6 +234,8 @@ def test_search_export_and_resume(
     assert f"--traces {folder}" in text
     assert "calls kept" in text
     capsys.readouterr()
+    for path in (p for p in (module, *Path(report["run_dir"]).rglob("*")) if p.is_file()):
+        assert KEY.encode() not in path.read_bytes(), path
     chat(folder, 1, 5)
     assert run(["search", "--resume", report["run_dir"], "--workers", "0"]) == 2
     assert "not those this run began on" in capsys.readouterr().err

@@ -24,6 +24,7 @@ from akv_rsi.tasks.traces.events import (
     Skipped,
     Totals,
 )
+from akv_rsi.tasks.traces.redact import cut
 from akv_rsi.tasks.traces.trace import Context, Count, Piece, Step, Trace, bundled
 from akv_rsi.types import SegmentKind
 
@@ -151,7 +152,7 @@ class Draft:
     def _called(self, said: Said, piece: Piece) -> None:
         args = said.args or ""
         if len(args) > _CALL_CHARS:
-            args = f"{args[:_CALL_CHARS]}...{zlib.crc32(args.encode('utf-8', 'replace')):08x}"
+            args = f"{cut(args, _CALL_CHARS)}...{zlib.crc32(args.encode('utf-8', 'replace')):08x}"
         link = _Link(len(self._trace.contexts), piece.turn, said.tool, args or None)
         piece.tool, self._last = said.tool, link
         if self._steps:
@@ -211,9 +212,9 @@ class Draft:
         self._context = Context(event.cause)
         self._steps = self._context.steps
         self._trace.flags.add(event.cause)
-        kept, place = list[Piece](), None
+        kept, place, names = list[Piece](), None, event.forgotten
         for piece in old.pieces:
-            if _forgotten(piece, event):
+            if piece.kind not in _FIRST if names is None else piece.origin in names:
                 place = len(kept) if place is None else place
             else:
                 kept.append(replace(piece, turn=0, pinned=False, copied=True))
@@ -244,8 +245,3 @@ class Draft:
         counted = self._trace.skipped.setdefault(why, Count())
         counted.count += number
         counted.size += size
-
-
-def _forgotten(piece: Piece, event: Reset) -> bool:
-    names = event.forgotten
-    return piece.kind not in _FIRST if names is None else piece.origin in names

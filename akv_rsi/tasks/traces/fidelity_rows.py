@@ -12,6 +12,7 @@ from akv_rsi.tasks import stats
 from akv_rsi.tasks.traces.fidelity import CallScore, Fidelity, Hurt
 from akv_rsi.tasks.traces.policy_costs import bill_context
 from akv_rsi.tasks.traces.provider import Tariff
+from akv_rsi.tasks.traces.redact import cut
 from akv_rsi.tasks.traces.replays import Replayer, Setting
 from akv_rsi.tasks.traces.scripts import Script
 
@@ -87,7 +88,8 @@ def _hurt(name: str, hurt: Hurt, show: Callable[[str], str]) -> dict[str, Any]:
         "turn": segment.turn,
         "tool": segment.tool,
         "tokens": segment.tokens,
-        "text": show(" ".join(segment.text.split())[:80]),
+        # Shown first and cut then: half a key is not known as one.
+        "text": cut(" ".join(show(cut(segment.text, 2000)).split()), 80),
     }
 
 

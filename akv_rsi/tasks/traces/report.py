@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from akv_rsi.tasks.traces.advice import ESTIMATES, SCOPE, advice
@@ -18,7 +19,7 @@ from akv_rsi.tasks.traces.overall import (
 )
 from akv_rsi.tasks.traces.policy_costs import PolicyCost
 from akv_rsi.tasks.traces.read import FileReport
-from akv_rsi.tasks.traces.redact import mask, redact
+from akv_rsi.tasks.traces.redact import cut, mask, redact
 
 MOST_REPEATS, MOST_MISSES = 10, 50
 
@@ -103,10 +104,14 @@ class Report:
             ],
         }
         plain["refetched"]["repeats"] = [
-            repeat | {"call": redact(repeat["call"]) if self.redacted else repeat["call"][:120]}
+            repeat | {"call": self._text(repeat["call"])}
             for repeat in plain["refetched"]["repeats"][:MOST_REPEATS]
         ]
         return plain
+
+    def _text(self, text: str) -> str:
+        """What a transcript says, fit to be shown: keys are looked for before it is cut."""
+        return redact(text) if self.redacted else cut(mask(text), 120)
 
     def _name(self, name: str) -> str:
         return redact(name) if self.redacted and name else name
@@ -130,11 +135,15 @@ def _policy(row: PolicyCost) -> dict[str, Any]:
 def _clean(value: Any) -> Any:
     """``value`` with masked texts; numbers that JSON lacks become None."""
     if isinstance(value, str):
-        return mask(value)
+        return _masked(value)
     if isinstance(value, dict):
-        return {mask(str(key)): _clean(inner) for key, inner in value.items()}
+        return {_masked(str(key)): _clean(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_clean(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+# Most of a report's texts are the same few names.
+_masked = lru_cache(maxsize=1 << 12)(mask)
