@@ -26,7 +26,7 @@ from akv_rsi.tasks.load import RELIABLE, find_model, load_engine, shaped_engine
 from akv_rsi.tasks.reference.model import load_reference
 from akv_rsi.tasks.script import demonstrate
 from akv_rsi.tasks.suites import load_suite, task_refs
-from akv_rsi.tasks.traces.scripts import recorded, script_of
+from akv_rsi.tasks.traces.scripts import reading_whole, recorded, script_of
 from akv_rsi.types import Trajectory
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _recorded(
 
     ``room`` is how many tokens there are pages for: `ConfigError` when one needs more.
     """
-    scripts = (script_of(context, chat, tokens) for context in recorded(paths))
+    scripts = (script_of(context, chat, tokens) for context in recorded(reading_whole(paths)))
     usable = (one.context.trajectory for one in scripts if one is not None)
     opened = (one for one in usable if one.segments[0].kind not in AGENT_KINDS)
     found = list(islice(opened, runs))

@@ -28,10 +28,11 @@ from akv_rsi.tasks.traces.fidelity import Fidelity
 from akv_rsi.tasks.traces.fidelity_rows import fidelity_rows
 from akv_rsi.tasks.traces.model import Modelled
 from akv_rsi.tasks.traces.provider import Tariff, load_tariff
+from akv_rsi.tasks.traces.read import troubles
 from akv_rsi.tasks.traces.redact import mask
 from akv_rsi.tasks.traces.redact import redact as redacted
 from akv_rsi.tasks.traces.replays import Setting
-from akv_rsi.tasks.traces.scripts import recorded, script_of
+from akv_rsi.tasks.traces.scripts import reading_whole, recorded, script_of
 
 MAX_TURNS = 200
 MOST_SHOWN = 5
@@ -75,9 +76,12 @@ def fidelity(
         raise ConfigError("--tokens must be at least 2, --conversations 1, --spans 0")
     specs = {name: policy_named(name, oracle=False) for name in policy or library.names()}
     (folder, chat), tariff = find_model(model), load_tariff(prices)
-    contexts = _of_suites(suite, chat, tariff, conversations) if suite else recorded(paths)
+    reading = None if suite else reading_whole(paths)
+    contexts = recorded(reading) if reading else _of_suites(suite, chat, tariff, conversations)
     found = (script_of(context, chat, tokens) for context in contexts)
     scripts = [*islice((one for one in found if one is not None), conversations)]
+    for line in troubles(reading.files) if reading else ():
+        Console(stderr=True).print(line, style="yellow", highlight=False, markup=False)
     if not scripts:
         raise ConfigError(
             f"no conversation in {', '.join(paths or suite)} has two calls within {tokens} tokens"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
+from rich.console import Console
+
 from akv_rsi.config import EngineConfig
 from akv_rsi.errors import ConfigError
 from akv_rsi.search.config import SearchConfig, sizes_for
@@ -18,8 +20,9 @@ from akv_rsi.tasks.traces.replays import Setting
 from akv_rsi.tasks.traces.scripts import Scripts
 
 NO_MODEL = "none"
-# Of each conversation, calls are replayed until the segments they have add up to this.
-WORK = 12_000
+# Of each conversation, calls are replayed until the segments they have add up to this, or to less
+# if there are many such conversations.
+WORK = 100_000
 # And with a model, the first calls within so many tokens.
 TOKENS = 2048
 
@@ -48,9 +51,13 @@ def asked_on_traces(
 ) -> dict[str, Any]:
     """The part of a search's configuration that depends on the transcripts."""
     corpus, _, reach = _basis(traces, prices, seed, model, span)
+    for line in corpus.notes:
+        Console(stderr=True).print(line, style="yellow", highlight=False, markup=False)
     counts = {split: len(items) for split, items in corpus.splits.items()}
     deal = ", ".join(f"{count} {split}" for split, count in counts.items())
-    how = "risk-weighted, no model" if model == NO_MODEL else f"fidelity by {model}"
+    how = "risk-weighted, no model"
+    if model != NO_MODEL:
+        how = f"fidelity by {model}, on the first {TOKENS:,} tokens of each"
     return {
         "traces": traces,
         "suites": (corpus.name,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from akv_rsi.tasks.traces.evaluator import TraceEvaluator
 from akv_rsi.tasks.traces.model import Modelled, model
 from akv_rsi.tasks.traces.needs import evidence_of
 from akv_rsi.tasks.traces.objective import Judged, Risk
-from akv_rsi.tasks.traces.policy_costs import bill_context
+from akv_rsi.tasks.traces.policy_costs import bill_context, work_of
 from akv_rsi.tasks.traces.provider import Tariff
 from akv_rsi.tasks.traces.read import Reading
 from akv_rsi.tasks.traces.replays import Ahead, Replayed, Replayer, Setting
@@ -179,6 +180,35 @@ def test_a_corpus_is_named_by_content_and_deal(folder: Path) -> None:
 def test_a_conversation_that_is_there_twice_serves_once(folder: Path) -> None:
     (folder / "copy.json").write_text((folder / "05.json").read_text())
     assert corpus(folder).name == corpus(*sorted(folder.glob("[01]*.json"))).name
+
+
+def test_many_long_conversations_are_cut_earlier_than_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sizes() -> list[int]:
+        found = load_corpus([str(folder)], DEEPSEEK, 10_000, 0)
+        return sorted(work_of(item.contexts) for row in found.splits.values() for item in row)
+
+    whole = sizes()
+    monkeypatch.setattr("akv_rsi.tasks.traces.corpus.LEAST", 50)
+    monkeypatch.setattr("akv_rsi.tasks.traces.corpus.ENOUGH", sum(whole) - 1)
+    assert sizes()[:3] == whole[:3]
+    assert max(whole) > max(sizes()) > 50
+    monkeypatch.setattr("akv_rsi.tasks.traces.corpus.ENOUGH", 1)
+    assert 20 < max(sizes()) <= 50
+
+
+def test_what_does_not_serve_is_told(folder: Path) -> None:
+    assert "the first" not in corpus(folder).about
+    assert corpus(folder).notes == ()
+    chat(folder, 90, 2)
+    (folder / "91.json").write_bytes(chat(folder, 91).read_bytes()[:-200])
+    (folder / "readme.txt").write_text("no transcript")
+    found = load_corpus([str(folder)], DEEPSEEK, 100, 0)
+    assert re.search(r"the first \d+ of \d+ calls", found.about)
+    first, *more = found.notes
+    assert first == "not used: 1 with fewer than 5 calls"
+    assert [line.split(": ", 1)[1][:12] for line in more] == ["no JSON: the", "no reader kn"]
 
 
 def test_tasks_find_their_conversation(folder: Path) -> None:

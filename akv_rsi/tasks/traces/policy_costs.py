@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -93,6 +94,15 @@ def calls_to_break_even(edit: Edited, tariff: Tariff) -> float:
         price += prompt * prices.read + REQUEST_TOKENS * prices.input + output * prices.output
     saved = edit.removed * prices.read
     return price / saved if saved > 0 else math.inf
+
+
+def work_of(contexts: Sequence[Modelled]) -> int:
+    """What replaying a policy on ``contexts`` takes: the segments there are, summed over calls."""
+    total = 0
+    for context in contexts:
+        ends = [segment.end for segment in context.trajectory.segments]
+        total += sum(bisect_right(ends, call.prompt) for call in context.trajectory.calls)
+    return total
 
 
 def affordable(contexts: Sequence[Modelled], work: int) -> list[Modelled]:

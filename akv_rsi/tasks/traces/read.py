@@ -30,6 +30,22 @@ class FileReport:
     total_problems: int = 0
 
 
+MOST_TOLD = 20
+
+
+def troubles(files: Sequence[FileReport]) -> list[str]:
+    """What of ``files`` could not be read, in lines for people: the first of each file."""
+    hit = [file for file in files if file.problems]
+    lines = []
+    for file in hit[:MOST_TOLD]:
+        first, more = file.problems[0], file.total_problems - 1
+        place = f"{file.path}:{first.line}" if first.line else file.path
+        lines.append(f"{place}: {first.why}{f', and {more:,} more' if more else ''}")
+    if len(hit) > MOST_TOLD:
+        lines.append(f"and {len(hit) - MOST_TOLD:,} more files: see `akv-rsi audit`")
+    return lines
+
+
 def find_files(paths: Sequence[str | Path]) -> list[Path]:
     """The files that ``paths`` name, and those in the folders they name, sorted, hidden ones aside.
 

@@ -40,10 +40,15 @@ class Script:
         ]
 
 
-def recorded(paths: Sequence[str]) -> Iterator[Modelled]:
-    """The contexts in transcripts, with their whole text, file by file."""
-    for trace in Reading(find_files(paths), Options(clip=WHOLE)):
+def recorded(reading: Reading) -> Iterator[Modelled]:
+    """The contexts in transcripts, file by file."""
+    for trace in reading:
         yield from model(trace, calibrate(trace))
+
+
+def reading_whole(paths: Sequence[str]) -> Reading:
+    """Reads transcripts with their whole text."""
+    return Reading(find_files(paths), Options(clip=WHOLE))
 
 
 def script_of(context: Modelled, chat: ChatFormat, limit: int) -> Script | None:

@@ -122,8 +122,8 @@ class Source:
         self.path = path
         self.problems = Problems()
         with path.open("rb") as file:
-            start = file.read(4)
-        self._encoding = "utf-16" if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else ""
+            found = json.detect_encoding(file.read(4))
+        self._encoding = "" if found.startswith("utf-8") else found
 
     def head(self) -> Head:
         """The beginning and the end of the file."""
@@ -137,8 +137,10 @@ class Source:
     def lines(self) -> Iterator[tuple[int, str]]:
         """Its lines without their ends, numbered from 1."""
         if self._encoding:
-            with self.path.open(encoding=self._encoding, errors="surrogateescape") as text:
-                yield from ((n, line.rstrip("\r\n")) for n, line in enumerate(text, 1))
+            with self.path.open(encoding=self._encoding, errors="replace") as text:
+                for number, line in enumerate(text, 1):
+                    self._check(line, number)
+                    yield number, line.rstrip("\r\n").removeprefix("\ufeff")
             return
         number = 0
         with self.path.open("rb") as file:
@@ -190,7 +192,10 @@ class Source:
                 walker.resync()
 
     def _text(self, file: IO[bytes]) -> Any:
-        decoder = codecs.getincrementaldecoder(self._encoding or "utf-8-sig")("surrogateescape")
+        name = self._encoding or "utf-8-sig"
+        decoder = codecs.getincrementaldecoder(name)(
+            "replace" if self._encoding else "surrogateescape"
+        )
         line = 1
 
         def read(want: int) -> str:
@@ -207,8 +212,13 @@ class Source:
         return read
 
     def _check(self, text: str, line: int) -> None:
-        """Records bytes that are no UTF-8; they came as lone surrogates."""
+        """Records bytes that are no text: of UTF-8 they came as lone surrogates."""
         if text.isascii():
+            return
+        if self._encoding:
+            if (place := text.find("\ufffd")) >= 0:
+                at = line + text.count("\n", 0, place)
+                self.problems.add(at, f"bytes that are no {self._encoding.upper()} are replaced")
             return
         if bad := _ESCAPED.search(text):
             byte = ord(bad.group()) - 0xDC00

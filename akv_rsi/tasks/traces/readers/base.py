@@ -11,6 +11,7 @@ from akv_rsi.tasks.traces.content import (
     content_of,
     mapping,
     objects,
+    size_of,
     text_of,
     written,
 )
@@ -62,6 +63,9 @@ def chat_message(
             yield Said("reasoning", reasoning, resent=False)
         if content.text or content.images or not has_calls(message):
             yield from said("assistant", content)
+        else:
+            yield from content.skipped
+        yield from _malformed(message.get("tool_calls"))
         for call in objects(message.get("tool_calls")):
             function = mapping(call.get("function"))
             yield called(function.get("name"), function.get("arguments"), call.get("id"))
@@ -76,6 +80,14 @@ def chat_message(
         yield from said("user", content)
     else:
         yield Skipped(f"messages of role {role!r}", len(content.text))
+
+
+def _malformed(value: Json) -> Iterator[Skipped]:
+    """What stands among tool calls and is none."""
+    rows = value if isinstance(value, list) else [value] if value else []
+    odd = [row for row in rows if not isinstance(row, dict) or row is value]
+    if odd:
+        yield Skipped("tool calls that are no objects", sum(map(size_of, odd)), len(odd))
 
 
 def has_calls(message: Mapping[str, Json]) -> bool:
