@@ -66,7 +66,7 @@ class Job:
 
 
 class Jobs:
-    """Makes jobs for one model. It is used by one thread: tokenizer and policy are not shared.
+    """Makes jobs for one model, for one thread at a time (`Turns`): the tokenizer is not shared.
 
     ``positions`` and ``vocabulary`` are the model's; answers end with a token of ``ends``.
     """

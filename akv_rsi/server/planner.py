@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from akv_rsi.errors import CapabilityError, ConfigError, PolicyError
@@ -62,6 +62,8 @@ class Planner:
             raise CapabilityError(
                 f"{spec.name} reads {', '.join(missing)}, which this server does not measure"
             )
+        self.pause: Callable[[], None] = lambda: None
+        """Called before each decision: in between, others may plan."""
         self._span, self._limits = reliable_span, limits
         self._capacity = capacity
         self._plans: OrderedDict[bytes, Plan] = OrderedDict()
@@ -73,6 +75,7 @@ class Planner:
         failures = list(known.failures)
 
         def decide(snapshot: Snapshot) -> tuple[Op, ...]:
+            self.pause()
             try:
                 return self._policy.decide(snapshot)
             except PolicyError as error:

@@ -1,4 +1,4 @@
-"""What the routes share: the engine's thread, the thread that prepares jobs, and the records."""
+"""What the routes share: the engine's thread, the threads that prepare jobs, and the records."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from akv_rsi.server.refusal import Refusal
 from akv_rsi.server.runner import Runner
 from akv_rsi.server.sessions import Session, Sessions
 from akv_rsi.server.tenants import Gate, Tenants
+from akv_rsi.server.turns import Turns
 from akv_rsi.tasks.template import ChatTemplate
 
 T = TypeVar("T")
@@ -45,7 +46,11 @@ class Service:
         self.gate = Gate(tenants, config.max_in_work)
         self._template = template
         self.metrics = Metrics(lambda: self.runner.stats, self._gauges())
-        self._preparing = ThreadPoolExecutor(1, thread_name_prefix="prepare")
+        self.turns = Turns()
+        template.pause = self.turns.step
+        if planner is not None:
+            planner.pause = self.turns.step
+        self._preparing = ThreadPoolExecutor(config.max_in_work, thread_name_prefix="prepare")
 
     def start(self) -> None:
         """Starts the engine's thread."""
@@ -59,8 +64,13 @@ class Service:
             self.jobs.planner.close()
 
     async def prepare(self, make: Callable[[], T]) -> T:
-        """What ``make`` returns, made in the thread that jobs are made in."""
-        return await asyncio.get_running_loop().run_in_executor(self._preparing, make)
+        """What ``make`` returns, made where jobs are made: in its turn."""
+
+        def made() -> T:
+            with self.turns.taken():
+                return make()
+
+        return await asyncio.get_running_loop().run_in_executor(self._preparing, made)
 
     def generation(self, job: Job, hold: Sequence[str] = ()) -> Generation:
         """The answer to a job, not begun."""

@@ -13,7 +13,7 @@ is refused.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,8 @@ class ChatTemplate:
         if not getattr(tokenizer, "is_fast", False):
             raise TemplateRefused("the tokenizer is a slow one: it cannot tell where tokens begin")
         self.tokenizer = tokenizer
+        self.pause: Callable[[], None] = lambda: None
+        """Called before each rendering: in between, other threads may use the template."""
         self._located = Located(_CAPACITY)
 
     @classmethod
@@ -165,6 +167,7 @@ class ChatTemplate:
     def _text(
         self, messages: Sequence[ChatMessage], tools: Sequence[Any] | None, answer: bool
     ) -> str:
+        self.pause()
         try:
             return str(
                 self.tokenizer.apply_chat_template(

@@ -90,7 +90,7 @@ def test_a_plan_is_the_same_from_memory_and_afresh(idle: Service) -> None:
         asked = ChatRequest.model_validate({"messages": turns(count)})
         decided = by.plan("s", segments(idle.jobs.chat(asked, "").prompt)).decided
         history = OpHistory(tuple(op for group in decided.groups for op in group))
-        assert decided.state == Visibility.replay(decided.state.length, history)
+        assert decided.state.runs == Visibility.replay(decided.state.length, history).runs
         return decided.groups
 
     grown, fresh = planner(), planner()
