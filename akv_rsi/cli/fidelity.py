@@ -37,6 +37,11 @@ from akv_rsi.tasks.traces.scripts import reading_whole, recorded, script_of
 MAX_TURNS = 200
 MOST_SHOWN = 5
 _GAPS = ("gap_per_token", "gap_per_call")
+_CAPTION = (
+    "nats: log-probability of what the agent wrote, less that with everything kept; kept: mean"
+    " share of a token's probability that is left; gone: text that the policy had taken away in"
+    " the end"
+)
 
 
 def fidelity(
@@ -116,37 +121,62 @@ def _of_suites(
 
 
 def _show(about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], console: Console) -> None:
-    table = Table(title=_title(about), title_justify="left")
-    for name in ("policy", "nats per token", "nats per call", "kept", "cost ratio", "worst call"):
-        table.add_column(name, justify="left" if name == "policy" else "right")
+    table = Table(title=_title(about), title_justify="left", caption=_CAPTION)
+    table.add_column("policy", overflow="fold")
+    for name in ("nats per token", "nats per call", "kept", "cost", "gone"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         if row["failed"]:
             table.add_row(escape(row["policy"]), f"[red]{escape(row['failed'])}[/red]")
             continue
         gaps = [interval(tuple(row[key].values()), "+") for key in _GAPS]
-        worst = row["worst_calls"][0]
+        cost = f"{row['cost_ratio']:.3f}"
         table.add_row(
-            escape(row["policy"]),
-            *gaps,
-            f"{row['kept']:.3f}",
-            f"{row['cost_ratio']:.3f}",
-            f"{worst['gap']:+.1f}",
+            escape(row["policy"]), *gaps, f"{row['kept']:.3f}", cost, f"{row['gone_share']:.0%}"
         )
-    table.caption = "log-probability of the recorded actions, less that with everything kept"
     console.print(table)
-    hurts = [(h["nats"], row["policy"], h) for row in rows for h in row.get("hurt_most", ())]
-    for nats, policy, hurt in sorted(hurts, key=lambda found: -found[0])[:MOST_SHOWN]:
-        what = f"{hurt['tool'] or hurt['kind']} of turn {hurt['turn']} ({hurt['tokens']} tokens)"
-        console.print(
-            f"{policy}: without losing the {what} {nats:+.1f} nats, most of it in call "
-            f"{hurt['call']}: {hurt['text']}",
-            highlight=False,
-            markup=False,
+    for line in (*_idle(about, rows), *_worst(rows), *_hurts(rows)):
+        console.print(line, highlight=False, markup=False)
+
+
+def _idle(about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Policies of which the figures say nothing."""
+    for row in rows:
+        if row.get("gone_share") == 0 and row["policy"] != "full":
+            yield (
+                f"{row['policy']} took nothing away in the first {about['tokens']:,} tokens:"
+                " more --tokens may tell"
+            )
+
+
+def _worst(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Where each policy did most harm."""
+    for row in rows:
+        if row["failed"] or (worst := row["worst_calls"][0])["gap"] >= 0:
+            continue
+        yield (
+            f"{row['policy']}: worst call: {_call(worst)}, {worst['gap']:+.1f} nats over its"
+            f" {worst['tokens']} tokens"
         )
+
+
+def _hurts(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The spans whose loss hurt most, of all policies."""
+    found = [(row["policy"], h) for row in rows for h in row.get("hurt_most", ()) if h["nats"] > 0]
+    for policy, hurt in sorted(found, key=lambda pair: -pair[1]["nats"])[:MOST_SHOWN]:
+        what = f"{hurt['tool'] or hurt['kind']} of turn {hurt['turn']} ({hurt['tokens']} tokens)"
+        yield (
+            f"{policy}: giving back the {what} gains {hurt['nats']:.1f} nats, most of them in"
+            f" {_call(hurt)}: {hurt['text']}"
+        )
+
+
+def _call(place: Mapping[str, Any]) -> str:
+    return f"call {place['call']} of {place['conversation'].rsplit('/', 1)[-1]}"
 
 
 def _title(about: Mapping[str, Any]) -> str:
-    return (
-        f"{about['model']}: {about['conversations']} conversations, the first {about['tokens']} "
-        "tokens of each"
-    )
+    model = about["model"].rstrip("/").rsplit("/", 1)[-1]
+    count = about["conversations"]
+    noun = "conversation" if count == 1 else "conversations"
+    return f"{model}: {count} {noun}, the first {about['tokens']:,} tokens of each"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -70,10 +71,12 @@ def interval(value: Interval | tuple[float, float, float], sign: str = "") -> st
 
     >>> interval((0.9, 0.85, 0.94))
     '.900 [.85 .94]'
+    >>> interval((-10.5, -20.25, 0.0), "+")
+    '-10.500 [-20.25 +.00]'
     """
     estimate, low, high = value
     text = f"{estimate:{sign}.3f} [{low:{sign}.2f} {high:{sign}.2f}]"
-    return text.replace("0.", ".")
+    return re.sub(r"(?<!\d)0\.", ".", text)
 
 
 def _short(value: Interval | None) -> str:

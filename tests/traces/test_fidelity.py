@@ -237,10 +237,16 @@ def test_the_command_on_transcripts_for_people(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     path = document(tmp_path / "t.json", {"messages": conversation(["open view"] * 6)})
-    assert run(["fidelity", str(path), "--policy", "rolling_drop:keep=1", "--tokens", "900"]) == 0
+    policies = ("--policy", "rolling_drop:keep=1", "--policy", "rolling_drop:keep=9")
+    assert run(["fidelity", str(path), *policies, "--tokens", "900"]) == 0
     out = capsys.readouterr().out
+    assert "reference: 1 conversation, the first 900 tokens" in out
     assert "nats per token" in out
-    assert "rolling_drop:keep=1" in out
+    lines = out.splitlines()
+    (dropped, kept) = (line for line in lines if line.startswith("│ rolling_drop"))
+    assert [int(line.split()[-2][:-1]) > 0 for line in (dropped, kept)] == [True, False]
+    assert "rolling_drop:keep=9 took nothing away in the first 900 tokens" in out
+    assert any(line.startswith("rolling_drop:keep=1: worst call: call ") for line in lines)
     report = measured(capsys, str(path), "--policy", "rolling_drop:keep=1", "--redact")
     assert all(h["text"].startswith("#") for h in report["policies"][0]["hurt_most"])
 

@@ -13,7 +13,7 @@ from akv_rsi.tasks.traces.fidelity import CallScore, Fidelity, Hurt
 from akv_rsi.tasks.traces.policy_costs import bill_context
 from akv_rsi.tasks.traces.provider import Tariff
 from akv_rsi.tasks.traces.redact import cut
-from akv_rsi.tasks.traces.replays import Replayer, Setting
+from akv_rsi.tasks.traces.replays import Replayed, Replayer, Setting
 from akv_rsi.tasks.traces.scripts import Script
 
 MOST_LISTED = 5
@@ -28,6 +28,8 @@ class FidelityRow:
     _scores: list[tuple[str, list[CallScore]]] = field(default_factory=list)
     _costs: list[tuple[float, float]] = field(default_factory=list)
     _hurts: list[tuple[str, Hurt]] = field(default_factory=list)
+    _gone: int = 0
+    _tokens: int = 0
 
     def add(
         self, script: Script, scores: list[CallScore], hurts: list[Hurt], costs: tuple[float, float]
@@ -37,6 +39,12 @@ class FidelityRow:
         self._scores.append((name, scores))
         self._hurts += [(name, hurt) for hurt in hurts]
         self._costs.append(costs)
+
+    def took(self, script: Script, replayed: Replayed) -> None:
+        """What the policy had taken away of a conversation in the end, in whole segments."""
+        segments = script.context.trajectory.segments
+        self._gone += sum(segments[i].tokens for i in replayed.gone[-1])
+        self._tokens += len(script.tokens)
 
     def to_json(self, show: Callable[[str], str] = str) -> dict[str, Any]:
         """The row as plain data; ``show`` makes text of a transcript fit to be shown.
@@ -61,6 +69,7 @@ class FidelityRow:
             "gap_per_call": _ratio(gaps, [len(row) for row in rows if row]),
             "kept": sum(s.kept for _, _, s in calls) / len(calls),
             "cost_ratio": policy / full if full else 1.0,
+            "gone_share": self._gone / self._tokens,
             "worst_calls": [
                 {
                     "conversation": show(name),
@@ -114,4 +123,5 @@ def fidelity_rows(
                 cost = bill_context(context, replayed.calls, tariff).cost(tariff)
                 hurts = fidelity.hurts(script, replayed, spans) if spans else []
                 row.add(script, fidelity.calls(script, replayed), hurts, (cost, full))
+                row.took(script, replayed)
     return table
