@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from akv_rsi.errors import ModelLoadError
+from akv_rsi.tasks.encoding import Encoder
 from akv_rsi.tasks.locate import ChatMessage, Locator, TemplateRefused
 from akv_rsi.tasks.located import Located, digests
 from akv_rsi.types import Range
@@ -85,6 +86,7 @@ class ChatTemplate:
         self.pause: Callable[[], None] = lambda: None
         """Called before each rendering: in between, other threads may use the template."""
         self._located = Located(_CAPACITY)
+        self._encoder = Encoder(tokenizer)
 
     @classmethod
     def load(cls, folder: Path) -> ChatTemplate:
@@ -129,12 +131,9 @@ class ChatTemplate:
     ) -> Rendered:
         """The conversation as tokens; see `write`."""
         written = self.write(messages, tools, answer)
-        encoding = self.tokenizer(
-            written.text, add_special_tokens=False, return_offsets_mapping=True
-        )
-        offsets = tuple(start for start, _ in encoding["offset_mapping"])
+        tokens, offsets = self._encoder.encode(written.text, written.starts)
         starts = tuple(bisect_left(offsets, start) for start in written.starts)
-        return Rendered(tuple(encoding["input_ids"]), starts, offsets, written)
+        return Rendered(tuple(tokens), starts, tuple(offsets), written)
 
     def stops(self) -> frozenset[int]:
         """What ends an answer: the first token behind its text, and the tokenizer's own end."""
