@@ -24,7 +24,7 @@ def show(report: Data, console: Console) -> None:
     if overall["misses"]:
         console.print(_misses(overall["misses"]))
     if overall["policies"]:
-        console.print(_policies(overall["policies"]))
+        console.print(_policies(overall["policies"], _part(report["traces"])))
         console.print(_claims(overall["claims"]))
     _agreement(report, console)
     _files(report, console)
@@ -120,7 +120,7 @@ def _prices(prices: Sequence[Data]) -> Table:
     title = "Keeping everything, modelled (each in its own unit)"
     table = _table(title, "prices", "cost", "KV reads, share of cost")
     for row in prices:
-        table.add_row(escape(row["prices"]), f"{row['cost']:,.4g}", percent(row["kv_read_share"]))
+        table.add_row(escape(row["prices"]), _cost(row["cost"]), percent(row["kv_read_share"]))
     return table
 
 
@@ -128,12 +128,24 @@ def _misses(misses: Mapping[str, Data]) -> Table:
     title = "Cache misses in the records, by cause"
     table = _table(title, "cause", "misses", "tokens lost", "of cache writes", "cost")
     for cause, row in misses.items():
-        lost, cost = f"{row['lost']:,}", f"{row['cost']:,.4g}"
+        lost, cost = f"{row['lost']:,}", _cost(row["cost"])
         table.add_row(cause, f"{int(row['misses'])}", lost, percent(row["share_of_writes"]), cost)
     return table
 
 
-def _policies(policies: Sequence[Data]) -> Table:
+def _part(traces: Sequence[Data]) -> str:
+    """How much of the traces the policies were replayed on, where that is not all."""
+    calls, replayed = (sum(trace[key] for trace in traces) for key in ("calls", "replayed"))
+    cut = sum(trace["replayed"] < trace["calls"] for trace in traces)
+    if not cut:
+        return ""
+    traces_cut = "1 long trace" if cut == 1 else f"{cut} long traces"
+    return (
+        f"; of {traces_cut} only a part was replayed ({replayed:,} of all {calls:,} calls): --work"
+    )
+
+
+def _policies(policies: Sequence[Data], part: str) -> Table:
     title = "What each policy would have cost, against keeping everything"
     table = _table(
         title, "policy", "on", "cost ratio", "p10 - p90", "KV reads", "blind calls",
@@ -152,7 +164,7 @@ def _policies(policies: Sequence[Data]) -> Table:
             f"{row['paid']} of {row['edits']}" if row["edits"] else "-",
             f"failed on {row['failed']}" if row["failed"] else verdict,
         )
-    table.caption = "blind calls name something that the policy had taken away"
+    table.caption = f"blind calls name something that the policy had taken away{part}"
     return table
 
 
@@ -215,6 +227,10 @@ def _files(report: Data, console: Console) -> None:
         if file["total_problems"] > len(file["problems"]):
             more = file["total_problems"] - len(file["problems"])
             console.print(f"[yellow]{escape(file['path'])}: {more:,} more[/]", highlight=False)
+
+
+def _cost(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def percent(value: float | None) -> str:

@@ -77,6 +77,10 @@ def test_tables_for_people(
         "cannot drop KV", "Published figures", "Tokens are estimates", "Growth of the prompt",
     ):  # fmt: skip
         assert words in out, words
+    assert "only a part" not in out
+    assert run(["audit", str(folder / "long.json"), *FEW, "--work", "60"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"of 1 long trace only a part was replayed \(\d+ of all 13 calls\)", told)
 
 
 class Balance(HTMLParser):

@@ -145,6 +145,23 @@ def test_as_an_objective_a_call_is_kept_as_far_as_it_stays_likely(script: Script
     assert judged.kept < calls
 
 
+def test_decisions_that_were_judged_are_not_run_again(script: Script) -> None:
+    passes = list[int]()
+
+    class Counted(Copies):
+        def scores(self, tokens: Any, history: OpHistory, cuts: Any) -> list[float]:
+            passes.append(len(tokens))
+            return super().scores(tokens, history, cuts)
+
+    objective = ModelObjective(Counted, {script.context.trajectory.id: script})
+    trim = library.spec("trim", keep=1)
+    first = [objective.judge(script.context, under(script, s), ()) for s in (DROP, trim)]
+    ran = len(passes)
+    again = [objective.judge(script.context, under(script, s), ()) for s in (DROP, trim)]
+    assert again == first
+    assert len(passes) == ran > 1
+
+
 def test_only_what_fits_is_scored(tmp_path: Path) -> None:
     one = recorded(tmp_path, "a", "b", "c", "fact-0")
     short = script_of(one, Words(), 30)

@@ -131,22 +131,28 @@ class ModelObjective:
     """Fidelity as the objective of a search: a call is kept as far as its tokens stay likely.
 
     ``make`` loads the engine, once in each process. ``scripts`` go by the ids of their contexts.
+    Decisions that were judged before, by whichever policy, are not run again: most candidates do
+    on most conversations what another one did.
     """
 
     def __init__(self, make: Callable[[], Scores], scripts: Mapping[str, Script]) -> None:
         self._make = make
         self._scripts = scripts
         self._fidelity: Fidelity | None = None
+        self._known: dict[tuple[object, ...], Judged] = {}
 
     def judge(self, context: Modelled, replayed: Replayed, usages: Sequence[Usage]) -> Judged:
         """See `Objective`. The model judges the text as it is, so nothing is fetched again."""
         if self._fidelity is None:
             self._fidelity = Fidelity(self._make())
-        kept = [
-            score.kept
-            for score in self._fidelity.calls(self._scripts[context.trajectory.id], replayed)
-        ]
-        return Judged(sum(kept), sum(value < LOST for value in kept), Usage())
+        name = context.trajectory.id
+        ops = tuple(op for call in replayed.calls for op in call.ops)
+        key = (name, ops, replayed.gone if replayed.edits else ())
+        if key not in self._known:
+            kept = [s.kept for s in self._fidelity.calls(self._scripts[name], replayed)]
+            judged = Judged(sum(kept), sum(value < LOST for value in kept), Usage())
+            self._known[key] = judged
+        return self._known[key]
 
 
 def _by_call(script: Script, full: Floats, policy: Floats) -> list[CallScore]:
