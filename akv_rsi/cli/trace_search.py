@@ -24,7 +24,7 @@ NO_MODEL = "none"
 # if there are many such conversations.
 WORK = 100_000
 # And with a model, the first calls within so many tokens.
-TOKENS = 2048
+TOKENS = 4096
 
 
 class _Basis(NamedTuple):
