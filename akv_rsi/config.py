@@ -52,7 +52,7 @@ class EngineConfig:
                 raise ConfigError(
                     f"EngineConfig.{name} must be at least 1, not {getattr(self, name)}"
                 )
-        for name in ("working_set_mib", "restore_passes"):
+        for name in ("working_set_mib", "restore_passes", "threads"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"EngineConfig.{name} must not be {getattr(self, name)}")
         if self.device not in ("cpu", "cuda"):

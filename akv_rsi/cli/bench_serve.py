@@ -86,10 +86,12 @@ def bench_serve(
     from akv_rsi.server.bench import Measures, Setting, measure
     from akv_rsi.server.launch import service_on
 
-    if min(runs, rounds, answer, summary_tokens, *concurrency) < 1 or tokens < 2:
+    if min(runs, rounds, answer, summary_tokens, 1 if span is None else span, *concurrency) < 1:
         raise ConfigError(
-            "runs, rounds, concurrency, answer and summary tokens must be at least 1, tokens 2"
+            "runs, rounds, concurrency, span, answer and summary tokens must be at least 1"
         )
+    if tokens < 2 or delay < 0:
+        raise ConfigError("tokens must be at least 2, the delay at least 0")
     if max(concurrency) > runs:
         raise ConfigError(f"{runs} runs are too few for {max(concurrency)} agents at once")
     if suite and traces:
@@ -131,7 +133,8 @@ def bench_serve(
         sizes = {"runs": runs, "rounds": rounds, "pages": pages, "span": span, "answer": answer}
         print_json({**about, **sizes, "rows": rows})
     else:
-        Console().print(_table(rows))
+        for count in concurrency:
+            Console().print(_table([row for row in rows if row["concurrency"] == count]))
 
 
 def _demonstrated(suites: tuple[str, ...], runs: int, prices: PriceModel) -> list[Trajectory]:
@@ -194,10 +197,13 @@ def _engine(folder: Path, shape: str | None, config: EngineConfig) -> Engine:
         ) from error
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table()
-    for name in rows[0]:
-        table.add_column(name.replace("_", " "), justify="left" if name == "policy" else "right")
+def _table(rows: Sequence[dict[str, Any]]) -> Table:
+    """The policies at one concurrency, side by side."""
+    table = Table(title=f"agents at once: {rows[0]['concurrency']}", title_justify="left")
+    table.add_column("")
     for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
+        table.add_column(row["policy"], justify="right", overflow="fold")
+    for name in rows[0]:
+        if name not in ("policy", "concurrency"):
+            table.add_row(name.replace("_", " "), *(str(row[name]) for row in rows))
     return table

@@ -133,6 +133,8 @@ def _catch(app: FastAPI) -> None:
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         # Of what could have stood there, the form that fits best fails deepest.
         told = max(error.errors(), key=lambda one: len(one["loc"]))
+        if told["type"] == "json_invalid":
+            return response_of(Refusal(400, f"the body is not JSON: {told['ctx']['error']}"))
         place = ".".join(str(part) for part in told["loc"] if part != "body")
         return response_of(Refusal(400, f"{place or 'the body'}: {told['msg']}"))
 
