@@ -19,6 +19,7 @@ from akv_rsi.search.propose import Brief, Proposer
 from akv_rsi.search.race import Heat, Race, Runner
 from akv_rsi.search.ranking import by_promise, cheapest_safe, distinct, pick
 from akv_rsi.search.screen import Interest, Screen, Screened, tunables
+from akv_rsi.search.slack import relaxed
 from akv_rsi.search.tune import Trial
 from akv_rsi.tasks.episode import Episode
 
@@ -135,9 +136,30 @@ class Arm:
         before = [rival.scores[0].promise(budget)[0] for rival in rivals if rival.scores]
         return runner.scores[0].promise(budget)[0] - max(before, default=0.0)
 
-    def finalists(self) -> list[Runner]:
-        """Who goes to the validation tasks, which were set aside from the beginning."""
+    def leaders(self) -> list[Runner]:
+        """The best so far, as many as there are places on the validation tasks."""
         return self.race.finalists(self._config.finalists)
+
+    def finalists(self, journal: Journal) -> list[Runner]:
+        """Who goes to the validation tasks, which were set aside from the beginning.
+
+        Where there are places for two, an arm that ``combines`` gives the last one to its leader in
+        numbers that keep as much as the budget allows, which no train task chose.
+        """
+        found = self.leaders()
+        if not self._combines or self._config.finalists < 2 or not found:
+            return found
+        leader, key = found[0].candidate, f"{self.name}/{self.round}"
+        event = journal.perform("proposals", key, lambda: Outcome([_row(self._relaxed(leader))]))
+        screened = Screened(**event.body[0])
+        self.screened.append(screened)
+        if screened.fate:
+            return found
+        runner = self.race.admit(screened.candidate, screened.support)
+        return [*found[: self._config.finalists - 1], runner]
+
+    def _relaxed(self, leader: Candidate) -> Screened:
+        return relaxed(self.screen, replace(leader, born=self.round), self._config.target)
 
     def settle_final(self, episodes: int) -> None:
         """Books the finalists' validation."""

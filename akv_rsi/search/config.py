@@ -14,6 +14,7 @@ from akv_rsi.tasks.suites import BUILT_IN
 
 PROPOSERS = ("grammar",)
 SAFETY = 0.03
+FINALISTS = 3
 SEARCH, SAMPLES, BASELINES = ARMS = ("search", "best-of-n", "baselines")
 # Where numbers are looked for: on recorded trajectories before a structure is run, and in later
 # rounds for structures that were run.
@@ -28,7 +29,8 @@ class SearchConfig:
 
     ``budget`` is the cost allowed, as a share of keeping everything. ``train``, ``validation`` and
     ``test`` are numbers of tasks. Each of the three arms (search, best-of-N, hand-written) may
-    spend ``episodes``, of which ``finalists`` times ``validation`` are kept for the end. A
+    spend ``episodes``, of which ``finalists`` times ``validation`` are kept for the end. (The last
+    place in the search's arm is for its leader in milder numbers, see `akv_rsi.search.slack`.) A
     round brings up to ``width`` new candidates, ``rungs`` are the numbers of train tasks at which
     the best ``1/eta`` go on, and a candidate enters the archive from the rung ``archived`` on.
     Candidates are screened on ``recordings`` trajectories (those that lose nothing there on
@@ -59,8 +61,8 @@ class SearchConfig:
     train: int = 96
     validation: int = 96
     test: int = 96
-    episodes: int = 420
-    finalists: int = 2
+    episodes: int = 516
+    finalists: int = FINALISTS
     width: int = 6
     rungs: tuple[int, ...] = (6, 18, 48, 96)
     eta: int = 3
@@ -180,11 +182,13 @@ def sizes_for(train: int, validation: int, test: int, quick: bool) -> dict[str, 
     rungs = [train]
     while rungs[0] >= 3 * FEWEST_TASKS:
         rungs.insert(0, rungs[0] // 3)
+    finalists = 2 if quick else FINALISTS
     return {
         "train": train,
         "validation": validation,
         "test": test,
-        "episodes": (2 if quick else ROUNDS) * train + 2 * validation,
+        "finalists": finalists,
+        "episodes": (2 if quick else ROUNDS) * train + finalists * validation,
         "rungs": tuple(rungs),
         # A replay of a recording is all that an episode is, so less is screened than for a model.
         "recordings": min(train, 9),

@@ -82,8 +82,13 @@ class Race:
 
     def enter(self, candidate: Candidate, support: float = 0.0) -> Heat:
         """A new candidate: its first heat."""
-        self.runners[candidate.id] = Runner(candidate, support)
+        self.admit(candidate, support)
         return Heat(candidate, 0, self.rungs[0])
+
+    def admit(self, candidate: Candidate, support: float) -> Runner:
+        """A new candidate that runs on no train task."""
+        runner = self.runners[candidate.id] = Runner(candidate, support)
+        return runner
 
     def promotions(self) -> list[Heat]:
         """Those who may go on, the furthest first; asking changes nothing."""

@@ -35,14 +35,17 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The search's policy: where it is, its numbers, and its rows on all three splits."""
+    """The search's policy: where it is, its numbers, and its rows on all three splits.
+
+    ``train`` is None for one that ran on no train task: the leader in milder numbers.
+    """
 
     id: str
     operator: str
     policy_path: str
     tunables: dict[str, int | float]
     within_budget: bool
-    train: Row
+    train: Row | None
     validation: Row
     test: Row
 
@@ -223,7 +226,7 @@ def _best(search: Search, choice: Choice, sealed: Sealed) -> Best:
         policy_path=str(search.journal.store.policy_path("best")),
         tunables=dict(spec.tunables),
         within_budget=test.cost_ratio.estimate <= search.config.budget,
-        train=summarise(train, search.full["train"][: len(train)], prices),
+        train=summarise(train, search.full["train"][: len(train)], prices) if train else None,
         validation=summarise(best.episodes, search.full["validation"], prices),
         test=test,
     )

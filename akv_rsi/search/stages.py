@@ -143,8 +143,12 @@ class Search:
 
     def validate(self) -> dict[str, list[Finalist]]:
         """The finalists of every arm on the validation tasks, as one cohort."""
-        runners = {name: self._alike(arm.finalists()) for name, arm in self.arms.items()}
+        runners = {
+            name: self._alike(arm.finalists(self.journal)) for name, arm in self.arms.items()
+        }
         specs = [self.keep, *(r.candidate.spec for found in runners.values() for r in found)]
+        for spec in specs[1:]:
+            self._write(spec)
         tasks = self.tasks("validation")
         self.watcher.begin("validation", len({spec.id for spec in specs}) * len(tasks))
         rows = self._run(specs, tasks, keep=True).rows
@@ -259,7 +263,7 @@ class Search:
         return Finalist(runner, row, validation, both)
 
     def _announce(self, arm: Arm) -> None:
-        found = self.progress.note(arm.name, arm.round, arm.ledger.spent.episodes, arm.finalists())
+        found = self.progress.note(arm.name, arm.round, arm.ledger.spent.episodes, arm.leaders())
         if found is not None:
             lesson = f" (lesson: {found.lesson})" if found.lesson else ""
             self.watcher.say(

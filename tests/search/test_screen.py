@@ -10,7 +10,8 @@ from akv_rsi.policies.tunables import tunables_of
 from akv_rsi.search.archive import Archive
 from akv_rsi.search.candidate import Candidate
 from akv_rsi.search.propose import Brief, GrammarProposer
-from akv_rsi.search.screen import POOR, TOO_DEAR, Interest, Screen
+from akv_rsi.search.screen import DUPLICATE, POOR, TOO_DEAR, Interest, Screen
+from akv_rsi.search.slack import relaxed
 from akv_rsi.tasks.replay import Replay
 from akv_rsi.tasks.suites import task_refs
 from akv_rsi.types import Usage
@@ -104,3 +105,45 @@ def test_rules_that_are_handed_on_keep_their_numbers():
     for child in children:
         values = {t.name: t.default for t in tunables_of(child.spec.source)} | child.values
         assert 9 in values.values()
+
+
+class Ages:
+    """Replays whose cost grows with the ages after which things are dropped, 1% a turn.
+
+    With ``cursed`` as the second age something is lost.
+    """
+
+    def __init__(self, cursed=-1):
+        self.cursed = cursed
+
+    def replay_cost(self, spec, recordings):
+        if spec.name == "full":
+            return [Replay(1.0, Usage(), "idle") for _ in recordings]
+        age, age_2 = (dict(spec.tunables)[name] for name in ("age", "age_2"))
+        safety = 0.5 if age_2 == self.cursed else 1.0
+        cost, acts = 0.5 + (age + age_2) / 100, f"{age} {age_2}"
+        return [Replay(cost, Usage(), acts, safety=safety) for _ in recordings]
+
+
+def numbers(found):
+    return found.candidate.values["age"], found.candidate.values["age_2"]
+
+
+def test_what_is_saved_beyond_the_budget_is_given_back_the_youngest_first():
+    young = DRAFT.with_values({"age": 4, "age_2": 2})
+    found = relaxed(screen_of(Ages()), young, 0.65)
+    assert (found.candidate.operator, found.candidate.parents) == ("relax", (young.id,))
+    assert numbers(found) == (4, 9), "16 is beyond the target, half of the way to it is not"
+    assert found.ratio <= 0.65
+    assert numbers(relaxed(screen_of(Ages()), young, 0.9)) == (16, 16)
+
+
+def test_no_number_is_moved_to_where_more_is_lost():
+    young = DRAFT.with_values({"age": 4, "age_2": 2})
+    assert numbers(relaxed(screen_of(Ages(cursed=16)), young, 0.9)) == (16, 9)
+
+
+def test_a_policy_without_slack_stays_what_it_is():
+    tight = DRAFT.with_values({"age": 4, "age_2": 2})
+    found = relaxed(screen_of(Ages()), tight, 0.5)
+    assert (found.fate, found.candidate.id) == (DUPLICATE, tight.id)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,14 @@ from synthetic import SyntheticEvaluator, planted
 
 from akv_rsi.errors import ConfigError, SealBroken, StoreError
 from akv_rsi.policies.lint import lint
+from akv_rsi.search import arm
 from akv_rsi.search.archive import Archive, Entry
 from akv_rsi.search.candidate import score
 from akv_rsi.search.codec import dumps
 from akv_rsi.search.config import QUICK, SearchConfig
 from akv_rsi.search.loop import run
 from akv_rsi.search.report import load_report
+from akv_rsi.search.slack import RELAX
 from akv_rsi.search.store import Store
 from akv_rsi.tasks.suites import task_refs
 
@@ -53,8 +56,10 @@ def test_the_report_has_the_promised_shape(finished):
     assert set(promised.split()) <= set(plain)
     assert {"id", "policy_path", "tunables", "train", "validation", "test"} <= set(plain["best"])
     row = {"accuracy", "accuracy_ci", "cost_ratio", "cost_ratio_ci", "kv_read_share", "n"}
-    for split in ("train", "validation", "test"):
+    for split in ("validation", "test"):
         assert row <= set(plain["best"][split])
+    relaxed = plain["best"]["operator"] == "relax"
+    assert plain["best"]["train"] is None if relaxed else row <= set(plain["best"]["train"])
     assert row <= set(plain["oracle"]["test"])
     assert all({"name", "test"} <= set(baseline) for baseline in plain["baselines"])
     assert len(plain["baselines"]) == 2
@@ -73,6 +78,26 @@ def test_the_arms_spend_the_same_and_no_more(finished):
     assert report.episodes["search"] >= 0.8 * TINY["episodes"]
     assert report.episodes["best-of-n"] >= 0.8 * TINY["episodes"]
     assert report.evaluations == sum(len(s) * len(t) for s, t in evaluator.seen)
+
+
+def test_the_leader_in_other_numbers_is_validated_beside_it(tmp_path, monkeypatch):
+    def moved(screen, candidate, target):
+        values = {name: value + 1 for name, value in candidate.values.items()}
+        found = screen.check(candidate.with_values(values))
+        made = replace(found.candidate, operator=RELAX, parents=(candidate.id,))
+        return replace(found, candidate=made)
+
+    monkeypatch.setattr(arm, "relaxed", moved)
+    report = search(tmp_path / "r")
+    with Store.read(tmp_path / "r") as store:
+        seen = list(store.events())
+        assert load_report(store) == report
+    last = [e for e in seen if e.kind == "proposals" and e.key.startswith("search/")][-1]
+    (made,) = (row["candidate"] for row in last.body)
+    (validation,) = (e for e in seen if e.kind == "evaluation" and e.body["split"] == "validation")
+    assert {made.id, *made.parents} <= set(validation.body["policies"])
+    assert (tmp_path / "r" / "policies" / f"{made.id}.py").exists()
+    assert report.episodes["search"] <= TINY["episodes"]
 
 
 def test_the_sealed_test_is_read_once_and_last(finished):
