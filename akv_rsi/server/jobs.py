@@ -94,7 +94,7 @@ class Jobs:
         """The job of a chat; `AkvError` when the request is at fault."""
         refuse_unsupported(asked)
         self._check_size(asked)
-        prompt = self._writer.write(asked.messages, asked.tools)
+        prompt = self._writer.write(asked.messages, asked.tools, tenant)
         prompt = self.answers.splice(tenant, prompt)
         name = session_id(tenant, prompt)
         plan: Plan | None = None

@@ -73,15 +73,20 @@ class Writer:
         self._keep_tags = keep_tags
         self._knows_tools = self._stands("tool")
 
-    def write(self, messages: Sequence[Message], tools: Sequence[Any] | None) -> Prompt:
-        """The prompt; `TemplateRefused` when the template cannot write it or locate its parts."""
+    def write(
+        self, messages: Sequence[Message], tools: Sequence[Any] | None, tenant: str
+    ) -> Prompt:
+        """The prompt; `TemplateRefused` when the template cannot write it or locate its parts.
+
+        It takes a ``tenant`` as long whether or not others have sent the same.
+        """
         written, spans = [], []
         for message in messages:
             text, marked = self._marked(message.text)
             spans.append(marked)
             written.append(self._plain(message, text))
         try:
-            rendered = self._template.render(written, list(tools) if tools else None)
+            rendered = self._template.render(written, list(tools) if tools else None, owner=tenant)
         except (TypeError, UnicodeError) as error:  # tokenizers take no lone surrogates
             raise TemplateRefused(f"the conversation is not valid Unicode: {error}") from error
         marks = [

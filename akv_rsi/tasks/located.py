@@ -36,9 +36,11 @@ class Located:
             self._starts.popitem(last=False)
 
 
-def digests(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None) -> list[bytes]:
-    """For each message a name of the conversation up to and with it."""
-    running, out = hashlib.sha256(_bytes(tools)), []
+def digests(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, owner: str
+) -> list[bytes]:
+    """For each message a name of the ``owner``'s conversation up to and with it."""
+    running, out = hashlib.sha256(_bytes([owner, tools])), []
     for message in messages:
         running.update(_bytes(message))
         out.append(running.digest())

@@ -105,10 +105,12 @@ class ChatTemplate:
         messages: Sequence[ChatMessage],
         tools: Sequence[Any] | None = None,
         answer: bool = True,
+        owner: str = "",
     ) -> Written:
         """The conversation as text, with the header of the next answer if ``answer``.
 
-        `TemplateRefused` when the template refuses it or cannot tell its messages apart.
+        What is known of an ``owner``'s conversations saves others no time. `TemplateRefused` when
+        the template refuses it or cannot tell its messages apart.
         """
         if not messages:
             raise TemplateRefused("a conversation needs at least one message")
@@ -116,7 +118,7 @@ class ChatTemplate:
         text = self._text(messages, tools, True) if answer else whole
         if not text.startswith(whole):
             raise TemplateRefused("the template changes the conversation to ask for an answer")
-        keys = digests(messages, tools)
+        keys = digests(messages, tools, owner)
         locator = Locator(self._text, messages, tools, whole)
         starts, rewritten = locator.starts(self._located.longest(keys))
         if rewritten is None:
@@ -128,10 +130,11 @@ class ChatTemplate:
         messages: Sequence[ChatMessage],
         tools: Sequence[Any] | None = None,
         answer: bool = True,
+        owner: str = "",
     ) -> Rendered:
         """The conversation as tokens; see `write`."""
-        written = self.write(messages, tools, answer)
-        tokens, offsets = self._encoder.encode(written.text, written.starts)
+        written = self.write(messages, tools, answer, owner)
+        tokens, offsets = self._encoder.encode(written.text, written.starts, owner)
         starts = tuple(bisect_left(offsets, start) for start in written.starts)
         return Rendered(tuple(tokens), starts, tuple(offsets), written)
 

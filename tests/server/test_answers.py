@@ -22,7 +22,7 @@ def prompt(template: ChatTemplate, *said: str) -> Prompt:
     messages = [*ASKED]
     for text in said:
         messages += [{"role": "assistant", "content": text}, {"role": "tool", "content": "and"}]
-    return Writer(template, False).write([Message.model_validate(m) for m in messages], None)
+    return Writer(template, False).write([Message.model_validate(m) for m in messages], None, "")
 
 
 def spelled(template: ChatTemplate, text: str) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ def test_answers_stay_within_their_tenant_and_conversation(template: ChatTemplat
     whole = prompt(template, text)
     assert answers.splice("u", whole) is whole
     moved = Writer(template, False).write(
-        [Message(role="user", content="else"), *whole.messages[1:]], None
+        [Message(role="user", content="else"), *whole.messages[1:]], None, ""
     )
     assert answers.splice("t", moved) is moved
     assert answers.splice("t", whole) is not whole

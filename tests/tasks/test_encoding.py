@@ -66,6 +66,27 @@ def test_only_what_is_new_is_tokenised() -> None:
     assert given == len(rendered.written.text) - rendered.written.starts[2]
 
 
+def test_what_one_owner_sent_saves_another_no_work() -> None:
+    """Hit or miss would otherwise show in the time of an answer."""
+    watched = Watched(tokenizer(CHATML))
+    template = ChatTemplate(watched)
+    rendered: list[int] = []
+    template.pause = lambda: rendered.append(1)
+
+    def work(owner: str, said: list[str]) -> tuple[int, int]:
+        """Renderings of the template, and characters tokenised."""
+        before = len(rendered), sum(watched.given)
+        template.render(talk(said), owner=owner)
+        return len(rendered) - before[0], sum(watched.given) - before[1]
+
+    known, unknown = [["ada said it "] * 8, ["eve said it "] * 8]
+    first = work("ada", known)
+    assert work("bob", known) == work("bob", unknown)
+    again = work("ada", known)
+    assert again[0] < first[0], "her own is found: the test would see a hit"
+    assert again[1] < first[1]
+
+
 def test_what_is_remembered_is_bounded_and_none_of_it_is_needed() -> None:
     text = "<|im_start|>user\nYes<|im_end|>\n" * 6 + "<|im_start|>assistant\n"
     starts = [31 * i for i in range(7)]
