@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from akv_rsi.cli.names import policy_named
 from akv_rsi.cli.output import listening
@@ -22,6 +23,7 @@ def serve(
     pages: int = 8192,
     page_size: int = 16,
     threads: int = 0,
+    device: Literal["cpu", "cuda"] = "cpu",
     api_keys: Path | None = None,
     policy: str | None = None,
     policy_seconds: float = 1.0,
@@ -44,6 +46,7 @@ def serve(
         pages: Pages of KV.
         page_size: Tokens of a page.
         threads: Threads of the engine; 0 leaves it to torch.
+        device: Where the model runs: in single precision on cpu, in bfloat16 on cuda.
         api_keys: A JSON file of tenants and the SHA-256 digests of their keys. Without it everyone
             may ask.
         policy: A policy of cache ops for requests that bring none, such as rolling_drop:keep=3, or
@@ -61,7 +64,13 @@ def serve(
 
     if policy_seconds <= 0:
         raise ConfigError(f"policy_seconds is {policy_seconds:g}: it must be above 0")
-    engine = EngineConfig(pages=pages, page_size=page_size, threads=threads)
+    engine = EngineConfig(
+        pages=pages,
+        page_size=page_size,
+        threads=threads,
+        device=device,
+        dtype="float32" if device == "cpu" else "bfloat16",
+    )
     config = replace(
         ServerConfig(),
         answer_tokens=answer_tokens,

@@ -67,10 +67,11 @@ def load_agent(name: str, config: EngineConfig) -> Agent:
 
 
 def load_engine(path: Path, config: EngineConfig) -> Engine:
-    """The engine on the weights of a model folder."""
+    """The engine on the weights of a model folder; `ConfigError` when its device is not there."""
     from akv_rsi.engine.engine import Engine
     from akv_rsi.engine.model import load_model
 
+    _check_device(config)
     return Engine(load_model(path, config), config)
 
 
@@ -84,6 +85,7 @@ def shaped_engine(shape: str, path: Path, config: EngineConfig, seed: int = 0) -
     from akv_rsi.engine.engine import Engine
     from akv_rsi.engine.model import Model
 
+    _check_device(config)
     if shape not in SHAPES:
         raise ConfigError(f"unknown shape {shape!r}: use {', '.join(SHAPES)}")
     template = ChatTemplate.load(path)
@@ -93,3 +95,10 @@ def shaped_engine(shape: str, path: Path, config: EngineConfig, seed: int = 0) -
     hf = random_llama(SHAPES[shape], config, seed)
     speak_only(hf, words)
     return Engine(Model.from_pretrained(hf, config), config)
+
+
+def _check_device(config: EngineConfig) -> None:
+    import torch
+
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("there is no CUDA device here: use --device cpu")

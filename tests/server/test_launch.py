@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
+import torch
 
 from akv_rsi.cli import run
 
@@ -57,6 +58,12 @@ def test_a_proxy_is_refused_likewise(
 ) -> None:
     assert run(["proxy", *options.split()]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
+def test_a_missing_gpu_is_told(capsys: pytest.CaptureFixture) -> None:
+    assert run(["serve", "--port", "0", "--device", "cuda"]) == 2
+    assert "no CUDA device here: use --device cpu" in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_told(capsys: pytest.CaptureFixture) -> None:
