@@ -8,13 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from akv_rsi.errors import ConfigError, StoreError
+from akv_rsi.errors import ConfigError, RunCorrupt, StoreError
 from akv_rsi.insight.causes import Setting
 from akv_rsi.insight.seen import SPLITS, Screening, Seen, Standing
+from akv_rsi.policies import library
 from akv_rsi.search.candidate import Candidate
 from akv_rsi.search.choice import ORACLE, keep_everything
 from akv_rsi.search.codec import unpack
-from akv_rsi.search.config import recorded_config
+from akv_rsi.search.config import BASELINES, recorded_config
 from akv_rsi.search.store import Event, Store, is_locked, read_config, read_facts
 from akv_rsi.tasks.cost import load_prices
 from akv_rsi.tasks.episode import Split, TaskRef
@@ -161,11 +162,21 @@ class Run:
             for number, (identity, row) in enumerate(
                 zip(policies, event.body["episodes"], strict=True)
             ):
-                seen = self.policies[identity]
+                seen = self._seen(identity)
                 seen.episodes.setdefault(split, {}).update({e.task: e for e in row})
                 if event.attachment:
                     tasks = tuple(e.task for e in row)
                     self._kept[identity, split] = (event.seq, number, tasks)
+
+    def _seen(self, identity: str) -> Seen:
+        """A policy that was run: a proposal, or in a full test one of the library."""
+        if identity not in self.policies:
+            specs = (library.spec(name) for name in library.names())
+            spec = next((spec for spec in specs if spec.id == identity), None)
+            if spec is None:
+                raise RunCorrupt(f"{self.path} ran a policy that it never proposed: {identity}")
+            self.policies[identity] = Seen(Candidate(spec, "seed"), BASELINES)
+        return self.policies[identity]
 
     def _propose(self, event: Event) -> None:
         arm = event.key.partition("/")[0]

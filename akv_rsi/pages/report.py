@@ -90,7 +90,7 @@ def _splits(report: SearchReport) -> str:
     rows = (
         (split, _interval(row.accuracy), _interval(row.cost_ratio), str(row.n))
         for split in ("train", "validation", "test")
-        for row in (getattr(report.best, split),)
+        if (row := getattr(report.best, split)) is not None
     )
     return table(("tasks", report.measure, "cost ratio", "count"), rows, "scores by split")
 

@@ -14,6 +14,8 @@ import pytest
 from synthetic import SyntheticEvaluator, planted
 
 from akv_rsi.errors import ConfigError, SealBroken, StoreError
+from akv_rsi.insight.run import Run
+from akv_rsi.pages.report import page
 from akv_rsi.policies.lint import lint
 from akv_rsi.search import arm
 from akv_rsi.search.archive import Archive, Entry
@@ -98,6 +100,20 @@ def test_the_leader_in_other_numbers_is_validated_beside_it(tmp_path, monkeypatc
     assert {made.id, *made.parents} <= set(validation.body["policies"])
     assert (tmp_path / "r" / "policies" / f"{made.id}.py").exists()
     assert report.episodes["search"] <= TINY["episodes"]
+    untrained = replace(report, best=replace(report.best, train=None))
+    monkeypatch.setattr(Run, "report", untrained)
+    assert report.best.id in page(Run(tmp_path / "r")), "without a row for the train tasks"
+
+
+def test_a_full_test_is_shown_whole(tmp_path):
+    """It reads policies of the library that no arm proposed."""
+    report = search(tmp_path / "r", full=True, test=12)
+    seen = Run(tmp_path / "r")
+    tested = {one.id for one in seen.policies.values() if one.episodes.get("test")}
+    assert {report.best.id, *(row.id for row in report.baselines)} <= tested
+    with Store.read(tmp_path / "r") as store:
+        proposed = {row["candidate"].id for e in store.events("proposals") for row in e.body}
+    assert {row.id for row in report.baselines} - proposed
 
 
 def test_the_sealed_test_is_read_once_and_last(finished):
