@@ -17,7 +17,7 @@ from akv_rsi.errors import ConfigError
 from akv_rsi.pages.audit import page
 from akv_rsi.policies import library
 from akv_rsi.policies.spec import PolicySpec
-from akv_rsi.tasks.traces.audit import AuditConfig, TraceAudit, audit_trace
+from akv_rsi.tasks.traces.audit import AuditConfig, Sampled, TraceAudit
 from akv_rsi.tasks.traces.draft import Options
 from akv_rsi.tasks.traces.overall import CLAIM_POLICIES
 from akv_rsi.tasks.traces.provider import load_tariff
@@ -36,6 +36,7 @@ def audit(
     span: int = 48_000,
     summary_tokens: int = 1000,
     work: int = 100_000,
+    sample: int = 300,
     format_name: Annotated[str | None, Parameter(name="--format")] = None,
     tokenizer: str | None = None,
     redact: bool = False,
@@ -57,15 +58,19 @@ def audit(
         summary_tokens: How long a summary is taken to be.
         work: How much of each trace policies are replayed on: segments, summed over calls. 0 costs
             no policies.
+        sample: On how many conversations policies are replayed at most, spread evenly. 0: on all.
         format_name: Read every file in this format instead of recognising it.
         tokenizer: A tokenizer.json to count tokens with, instead of estimating from characters.
         redact: Leave all text of the transcripts out of the report (keys and passwords always are).
         json: Print the result as JSON.
         html: Write a page with plots to this file.
     """
-    if span < 1 or summary_tokens < 1 or work < 0:
-        raise ConfigError("--span and --summary-tokens must be at least 1, --work at least 0")
-    config = AuditConfig(load_tariff(prices), _policies(policy), span, summary_tokens, work)
+    if span < 1 or summary_tokens < 1:
+        raise ConfigError("--span and --summary-tokens must be at least 1")
+    if work < 0 or sample < 0:
+        raise ConfigError("--work and --sample must be at least 0")
+    tariff, policies = load_tariff(prices), _policies(policy)
+    config = AuditConfig(tariff, policies, span, summary_tokens, work, sample)
     if html is not None and not Path(html).absolute().parent.is_dir():
         raise ConfigError(f"the folder of {html} does not exist")
     options = Options(_measure(tokenizer), texts=max(64, int(work * _TEXTS_PER_WORK)))
@@ -98,14 +103,14 @@ def _audit(reading: Reading, config: AuditConfig) -> list[TraceAudit]:
         TimeElapsedColumn(),
         console=Console(stderr=True),
     )
-    audits: list[TraceAudit] = []
     with bar, Replayer(list(config.policies.values()), config.setting) as replayer:
+        sampled = Sampled(config, replayer)
         task = bar.add_task("", total=total)
         for trace in reading:
-            audits.append(audit_trace(trace, config, replayer if config.work else None))
+            sampled.take(trace)
             bar.update(task, completed=sum(file.bytes for file in reading.files[:-1]))
         bar.update(task, completed=total)
-    return audits
+    return sampled.audits
 
 
 def _measure(tokenizer: str | None) -> Callable[[str], int] | None:

@@ -134,7 +134,8 @@ def _misses(misses: Mapping[str, Data]) -> Table:
 
 
 def _part(traces: Sequence[Data]) -> str:
-    """How much of the traces the policies were replayed on, where that is not all."""
+    """How much was replayed of the traces that were, where that is not all."""
+    traces = [trace for trace in traces if trace["replayed"]]
     calls, replayed = (sum(trace[key] for trace in traces) for key in ("calls", "replayed"))
     cut = sum(trace["replayed"] < trace["calls"] for trace in traces)
     if not cut:

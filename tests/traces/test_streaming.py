@@ -17,10 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from make import turn
 
-from akv_rsi.tasks.traces.audit import AuditConfig, audit_trace
+from akv_rsi.policies import library
+from akv_rsi.tasks.traces.audit import AuditConfig, Sampled, audit_trace
 from akv_rsi.tasks.traces.draft import Options
 from akv_rsi.tasks.traces.jsonwalk import JsonError, JsonWalker
 from akv_rsi.tasks.traces.read import Reading
+from akv_rsi.tasks.traces.replays import Replayer
+from akv_rsi.tasks.traces.report import Report
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -122,6 +125,26 @@ def test_a_context_rewritten_a_thousand_times_costs_no_square(tmp_path: Path) ->
     (large,) = Reading([codex(tmp_path / "b.jsonl", 1000, "some text")], Options(copies=1000))
     assert len(large.contexts) > 900
     assert sum(len(context.pieces) for context in large.contexts) < 15_000
+
+
+@pytest.mark.parametrize(
+    ("sample", "replayed"), [(0, [*range(11)]), (11, [*range(11)]), (3, [0, 4, 8])]
+)
+def test_of_many_conversations_an_even_sample_is_replayed(
+    tmp_path: Path, sample: int, replayed: list[int]
+) -> None:
+    paths = [chat(tmp_path / f"{number:02}.json", 2, "some text") for number in range(11)]
+    config = AuditConfig(policies={"full": library.spec("full")}, sample=sample)
+    reading = Reading(paths)
+    with Replayer([*config.policies.values()], config.setting) as replayer:
+        sampled = Sampled(config, replayer)
+        for trace in reading:
+            sampled.take(trace)
+    assert [n for n, audit in enumerate(sampled.audits) if audit.policies] == replayed
+    report = Report(sampled.audits, reading.files, config).to_json()
+    told = [note for note in report["notes"] if "on 3 of 11 conversations" in note]
+    assert len(told) == (sample == 3)
+    assert len(report["traces"]) == 11
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ Everything here is a pure function of a `Trace` and an `AuditConfig`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from akv_rsi.policies.spec import PolicySpec
 from akv_rsi.tasks.cost import PRESETS
@@ -38,7 +38,8 @@ class AuditConfig:
     """How to audit.
 
     ``policies`` are replayed, by name, on as many calls of each trace as ``work`` allows: the sum
-    over calls of the segments they have. ``span`` and ``summary`` are those of `Setting`.
+    over calls of the segments they have; on at most ``sample`` traces, 0 for all (see `Sampled`).
+    ``span`` and ``summary`` are those of `Setting`.
     """
 
     tariff: Tariff = field(default_factory=lambda: Tariff(PRESETS["claude"], RULES["claude"]))
@@ -46,6 +47,7 @@ class AuditConfig:
     span: int = 48_000
     summary: int = 1000
     work: int = 100_000
+    sample: int = 300
 
     @property
     def setting(self) -> Setting:
@@ -104,6 +106,34 @@ class TraceAudit:
     def speaks_for_policies(self) -> bool:
         """Whether it belongs in statistics about policies."""
         return not any(flag in self.flags for flag in NOT_FOR_POLICIES)
+
+
+class Sampled:
+    """``audits`` of very many traces, with policies replayed on ``config.sample`` of them at most.
+
+    How many there will be is not known. So every trace is replayed at first; whenever there are
+    too many, every second replay is forgotten, and from then on half as many are made.
+    """
+
+    def __init__(self, config: AuditConfig, replayer: Replayer) -> None:
+        self.audits: list[TraceAudit] = []
+        self._config = config
+        self._replayer = replayer
+        self._stride, self._chosen = 1, 0
+
+    def take(self, trace: Trace) -> None:
+        """Audits one more trace."""
+        chosen = self._config.work > 0 and len(self.audits) % self._stride == 0
+        self.audits.append(audit_trace(trace, self._config, self._replayer if chosen else None))
+        self._chosen += chosen
+        if 0 < self._config.sample < self._chosen:
+            self._thin()
+
+    def _thin(self) -> None:
+        first, self._stride = self._stride, 2 * self._stride
+        for number in range(first, len(self.audits), self._stride):
+            self.audits[number] = replace(self.audits[number], policies=(), replayed=0)
+        self._chosen = -(-len(self.audits) // self._stride)
 
 
 def audit_trace(trace: Trace, config: AuditConfig, replayer: Replayer | None) -> TraceAudit:

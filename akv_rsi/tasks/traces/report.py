@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -40,16 +40,27 @@ class Report:
             "span": self.config.span,
             "summary_tokens": self.config.summary,
             "policies": list(self.config.policies),
-            "notes": [SCOPE, ESTIMATES],
+            "notes": [SCOPE, ESTIMATES, *self._sampled()],
             "advice": advice(self.audits),
         }
         body = {
             "files": [self._file(file) for file in self.files],
             "overall": self._overall(),
-            "traces": [self._trace(audit) for audit in self.audits],
         }
         clean: dict[str, Any] = _clean(about | body)
-        return clean
+        # One by one: of many traces there are never two copies.
+        return clean | {"traces": [_clean(self._trace(audit)) for audit in self.audits]}
+
+    def _sampled(self) -> list[str]:
+        """That policies were replayed on a sample of the conversations, where they were."""
+        config, every = self.config, len(self.audits)
+        if not (config.work and config.policies and 0 < config.sample < every):
+            return []
+        replayed = sum(audit.replayed > 0 for audit in self.audits)
+        return [
+            f"Policies were replayed on {replayed:,} of {every:,} conversations, spread evenly over"
+            " them: --sample 0 replays them on all."
+        ]
 
     def _overall(self) -> dict[str, Any]:
         audits = self.audits
@@ -89,25 +100,24 @@ class Report:
         return plain
 
     def _trace(self, audit: TraceAudit) -> dict[str, Any]:
-        plain = asdict(audit) | {
+        return _shallow(audit) | {
             "id": self._name(audit.id),
             "path": self._name(audit.path),
-            "agreement": asdict(audit.agreement),
             "misses": by_cause(audit.misses),
-            "largest_misses": [
-                asdict(miss) for miss in sorted(audit.misses, key=lambda m: -m.lost)[:MOST_MISSES]
-            ],
+            "largest_misses": [*sorted(audit.misses, key=lambda m: -m.lost)[:MOST_MISSES]],
             "policies": [_policy(row) for row in audit.policies],
             "skipped": [
                 {"why": why, "count": count, "size": size}
                 for why, (count, size) in audit.skipped.items()
             ],
+            "refetched": _shallow(audit.refetched)
+            | {
+                "repeats": [
+                    _shallow(repeat) | {"call": self._text(repeat.call)}
+                    for repeat in audit.refetched.repeats[:MOST_REPEATS]
+                ]
+            },
         }
-        plain["refetched"]["repeats"] = [
-            repeat | {"call": self._text(repeat["call"])}
-            for repeat in plain["refetched"]["repeats"][:MOST_REPEATS]
-        ]
-        return plain
 
     def _text(self, text: str) -> str:
         """What a transcript says, fit to be shown: keys are looked for before it is cut."""
@@ -132,8 +142,15 @@ def _policy(row: PolicyCost) -> dict[str, Any]:
     return {name: getattr(row, name) for name in (*names, "failed")}
 
 
+def _shallow(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass, as they are."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
 def _clean(value: Any) -> Any:
-    """``value`` with masked texts; numbers that JSON lacks become None."""
+    """``value`` as plain data with masked texts; numbers that JSON lacks become None."""
+    if is_dataclass(value):
+        value = _shallow(value)
     if isinstance(value, str):
         return _masked(value)
     if isinstance(value, dict):
