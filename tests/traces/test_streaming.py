@@ -148,16 +148,23 @@ def test_of_many_conversations_an_even_sample_is_replayed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["one document", "lines"])
+@pytest.mark.parametrize("kind", ["one document", "lines", "conversations"])
 def test_200_megabytes_in_30_seconds_and_500_megabytes(tmp_path: Path, kind: str) -> None:
     """CPU seconds, so that what else the machine does is not measured."""
     if kind == "lines":
         path = codex(tmp_path / "huge.jsonl", 24_000, "some text of a tool " * 410)
+    elif kind == "conversations":
+        one = chat(tmp_path / "one.json", 10, "some text of a tool " * 100).read_text()
+        path = tmp_path / "huge.jsonl"
+        one = one.replace("\n", "") + "\n"
+        with path.open("w") as file:
+            file.writelines(one for _ in range(200_000_000 // len(one) + 1))
     else:
         path = chat(tmp_path / "huge.json", 48_000, "some text of a tool " * 200)
     assert path.stat().st_size > 200_000_000
     code = "import sys; from akv_rsi.cli import run; sys.exit(run(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "audit", str(path), "--json"]
+    command += ["--work", "0"] if kind == "conversations" else []
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
